@@ -165,7 +165,7 @@ scratch_begin() {
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 	trap 'exit 129' HUP
-	mkdir "$SCRATCH"/{home,sock,log,data}
+	mkdir "$SCRATCH"/{home,tmp,sock,log,data}
 	if ((EUID == 0)); then
 		chown -R "$RUNAS": "$SCRATCH"
 	fi
@@ -277,7 +277,7 @@ as_user() { (exec_as_user "$@"); }
 # the pid of CMD itself.
 exec_as_user() {
 	[[ $PWD == "$SCRATCH"* ]] || cd "$SCRATCH"
-	export HOME=$SCRATCH/home PATH=${PGBIN:+$PGBIN:}$PATH
+	export HOME=$SCRATCH/home TMPDIR=$SCRATCH/tmp PATH=${PGBIN:+$PGBIN:}$PATH
 	if ((EUID == 0)); then
 		exec setpriv --reuid="$RUNAS" --regid="$(id -g "$RUNAS")" --init-groups -- "$@"
 	else
