@@ -1,0 +1,121 @@
+// The hand-written queue's statements (see handwritten.sql), in two variants:
+// 'hand' deletes a task when it is done; 'hand+results' keeps its output until
+// somebody acknowledges it, as durable does.
+import { readFile } from 'node:fs/promises';
+import { query } from '../lib/db.mjs';
+
+const schema = await readFile(new URL('handwritten.sql', import.meta.url), 'utf8');
+
+// What \aset reads: one row with the token, the ids and how many there are.
+const asBatch = (claim) =>
+  `WITH claimed AS (${claim}) SELECT token, array_agg(task_id) AS ids, count(input) AS n FROM claimed GROUP BY token`;
+
+// Join by ctid: the row was locked by this very statement, and it saves a look-up.
+export function claimStatement(queue, limit) {
+  return (
+    `UPDATE hand.task t SET state = 'c', token = c.new_token, lease_until = now() + interval '30 s', attempt = attempt + 1 ` +
+    `FROM (SELECT ctid AS at, (SELECT gen_random_uuid()) AS new_token FROM hand.task ` +
+    `WHERE namespace = 'default' AND queue = '${queue}' AND state = 'r' ` +
+    `ORDER BY priority DESC, seq LIMIT ${limit} FOR UPDATE SKIP LOCKED) c ` +
+    `WHERE t.ctid = c.at RETURNING t.task_id, t.token, t.name, t.input, t.attempt, t.reclaims, t.headers, t.lease_until`
+  );
+}
+
+class Handwritten {
+  constructor(keepResults) {
+    this.keepResults = keepResults;
+    this.label = keepResults ? 'hand+results' : 'hand';
+    this.database = keepResults ? 'bench_hand_results' : 'bench_hand';
+  }
+
+  async install(database) {
+    await query(database, schema);
+  }
+
+  dispatch(queue, input = `'{"n": 1}'`) {
+    const unread = this.keepResults
+      ? `SELECT v.* FROM (VALUES ('${queue}', 'job', ${input}::jsonb, gen_random_uuid()::text)) v (queue, name, input, task_id) ` +
+        `WHERE NOT EXISTS (SELECT FROM hand.result r WHERE r.task_id = v.task_id)`
+      : `VALUES ('${queue}', 'job', ${input}::jsonb, gen_random_uuid()::text)`;
+    return [`INSERT INTO hand.task (queue, name, input, task_id) ${unread} ON CONFLICT (task_id) DO NOTHING RETURNING task_id;`];
+  }
+
+  dispatchMany(queue, count) {
+    return [
+      `INSERT INTO hand.task (queue, name, input) ` +
+        `SELECT '${queue}', 'job', i FROM unnest(array_fill('{"n": 1}'::jsonb, ARRAY[${count}])) i ` +
+        `ON CONFLICT (task_id) DO NOTHING RETURNING task_id;`,
+    ];
+  }
+
+  claim(queue) {
+    return [claimStatement(queue, 1) + ' \\aset'];
+  }
+
+  complete() {
+    if (!this.keepResults) return [`DELETE FROM hand.task WHERE task_id = :task_id AND token = :token;`];
+    return [
+      `WITH done AS (DELETE FROM hand.task WHERE task_id = :task_id AND token = :token RETURNING task_id, seq, namespace, name, headers) ` +
+        `INSERT INTO hand.result (task_id, seq, namespace, name, headers, output) ` +
+        `SELECT task_id, seq, namespace, name, headers, '{"ok": true}'::jsonb FROM done;`,
+    ];
+  }
+
+  // One task per call, in a worker that has nothing to do but the next one.
+  workerLoop(queue) {
+    return [...this.claim(queue), ...this.complete()];
+  }
+
+  workBatch(queue, count) {
+    const claim = asBatch(claimStatement(queue, count)) + ' \\aset';
+    if (!this.keepResults) return [claim, `DELETE FROM hand.task WHERE task_id = ANY (:ids::text[]) AND token = :token;`];
+    return [
+      claim,
+      `WITH done AS (DELETE FROM hand.task WHERE task_id = ANY (:ids::text[]) AND token = :token RETURNING task_id, seq, namespace, name, headers) ` +
+        `INSERT INTO hand.result (task_id, seq, namespace, name, headers, output) ` +
+        `SELECT task_id, seq, namespace, name, headers, o.output FROM done ` +
+        `JOIN unnest(:ids::text[], array_fill('{"ok": true}'::jsonb, ARRAY[:n::int])) o (task_id, output) USING (task_id);`,
+    ];
+  }
+
+  async prefill(database, queue, count) {
+    await query(
+      database,
+      `INSERT INTO hand.task (queue, name, input) SELECT $1, 'job', jsonb_build_object('n', g) FROM generate_series(1, $2) g`,
+      [queue, count],
+    );
+  }
+
+  async prefillDelayed(database, queue, count) {
+    await query(
+      database,
+      `INSERT INTO hand.task (queue, name, input, state, run_at) ` +
+        `SELECT $1, 'job', jsonb_build_object('n', g), 'd', now() + interval '1 day' FROM generate_series(1, $2) g`,
+      [queue, count],
+    );
+  }
+
+  // Claim count tasks for a day.
+  async claimAway(database, queue, count) {
+    await query(database, claimStatement(queue, count).replace(`'30 s'`, `'1 day'`));
+  }
+
+  // Prefill and finish count tasks.
+  async prefillFinished(database, queue, count) {
+    if (!this.keepResults) return;
+    await query(
+      database,
+      `INSERT INTO hand.result (task_id, seq, namespace, name, output) ` +
+        `SELECT gen_random_uuid()::text, g, 'default', 'job', '{"ok": true}' FROM generate_series(1, $1) g`,
+      [count],
+    );
+  }
+
+  async depth(database) {
+    const [{ n }] = await query(database, `SELECT count(*) AS n FROM hand.task WHERE state = 'r'`);
+    return n;
+  }
+}
+
+export const hand = new Handwritten(false);
+export const handResults = new Handwritten(true);

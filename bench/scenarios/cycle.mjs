@@ -1,0 +1,94 @@
+// Dispatch, claim one, complete one: three transactions per task, at 1, 4 and 16
+// clients. And a worker loop on a full queue: settle_and_claim, one commit per
+// task, against claim and delete, two.
+import { addRow } from '../lib/report.mjs';
+import { freshDatabase, tidy } from '../lib/db.mjs';
+import { interleave, ratioOf } from '../lib/compare.mjs';
+import { pgbench } from '../lib/pgbench.mjs';
+import { durable } from '../peers/durable.mjs';
+import { hand, handResults } from '../peers/handwritten.mjs';
+import { graphile } from '../peers/graphile.mjs';
+
+const DEPTH = 100; // so that no client ever finds the queue empty
+
+export async function cycle({ quick, mine, rounds }) {
+  const sides = [mine, hand, handResults, ...(quick ? [] : [graphile])];
+  for (const peer of sides) {
+    await freshDatabase(peer.database);
+    await peer.install(peer.database);
+    await peer.prefill(peer.database, 'q', DEPTH);
+  }
+  for (const clients of [1, 4, 16]) {
+    const series = await interleave(
+      `cycle, ${clients} clients`,
+      sides.map((peer) => ({ label: peer.label, run: () => slice(peer, clients, quick ? 2 : 4) })),
+      rounds(9, 5),
+    );
+    for (const peer of sides.slice(1)) {
+      const r = ratioOf(series[mine.label].rate, series[peer.label].rate);
+      addRow({
+        scenario: 'cycle',
+        measure: `dispatch, claim 1, complete 1; ${clients} clients`,
+        peer: peer.label,
+        unit: 'tasks/s',
+        mine: r.a,
+        other: r.b,
+        ...r,
+        target: peer === hand ? { min: 1.2 } : undefined,
+      });
+    }
+  }
+}
+
+async function slice(peer, clients, seconds) {
+  await tidy(peer.database);
+  const { rate } = await pgbench(peer.database, {
+    scripts: [[...peer.dispatch('q'), ...peer.claim('q'), ...peer.complete()]],
+    clients,
+    seconds,
+  });
+  return rate;
+}
+
+export async function settle({ quick, mine, rounds }) {
+  const perClient = quick ? 3000 : 6000;
+  const sides = [mine, hand, handResults];
+  for (const peer of sides) {
+    await freshDatabase(peer.database);
+    await peer.install(peer.database);
+    await peer.prefill(peer.database, 'q', DEPTH);
+  }
+  for (const clients of [1, 4]) {
+    const series = await interleave(
+      `settle, ${clients} clients`,
+      sides.map((peer) => ({
+        label: peer.label,
+        run: async () => {
+          await peer.prefill(peer.database, 'q', perClient * clients);
+          await tidy(peer.database);
+          const { rate } = await pgbench(peer.database, {
+            scripts: [peer.workerLoop('q')],
+            clients,
+            transactions: perClient,
+            variables: { settle: 0 },
+          });
+          return rate;
+        },
+      })),
+      rounds(9, 5),
+    );
+    for (const peer of sides.slice(1)) {
+      const r = ratioOf(series[mine.label].rate, series[peer.label].rate);
+      addRow({
+        scenario: 'settle',
+        measure: `worker loop, settle_and_claim against claim + delete; ${clients} clients`,
+        peer: peer.label,
+        unit: 'tasks/s',
+        mine: r.a,
+        other: r.b,
+        ...r,
+        target: peer === hand ? { min: 1.4 } : undefined,
+      });
+    }
+  }
+}
