@@ -75,8 +75,9 @@ install_quietly() {
 	set -euo pipefail
 	exec 9>/run/lock/durable-packages.lock
 	flock 9
-	local policy=/usr/sbin/policy-rc.d conf=/etc/postgresql-common/createcluster.conf
-	local log made_policy='' saved=''
+	# Not local: the exit trap reads them.
+	policy=/usr/sbin/policy-rc.d conf=/etc/postgresql-common/createcluster.conf
+	made_policy='' saved=''
 	log=$(mktemp)
 	# shellcheck disable=SC2317  # called by the trap
 	restore() {
