@@ -1,7 +1,8 @@
 // What bench/run starts once the server is up: node main.mjs [--quick]
-// [--rounds=N] [--json=FILE] [--out=FILE] [--stand-in] [SCENARIO...]
+// [--rounds=N] [--json=FILE] [--stand-in] [SCENARIO...]
 import { writeFile } from 'node:fs/promises';
 import { asJson, note, render } from './lib/report.mjs';
+import { reportCpu } from './lib/compare.mjs';
 import { durable } from './peers/durable.mjs';
 import { hand } from './peers/handwritten.mjs';
 import { cycle, settle } from './scenarios/cycle.mjs';
@@ -45,8 +46,8 @@ for (const name of names.length > 0 ? names : Object.keys(scenarios)) {
   }
 }
 await stopClients();
+reportCpu();
 
 process.stdout.write(render());
-if (flags.out) await writeFile(flags.out, render());
 if (flags.json) await writeFile(flags.json, asJson());
 process.exit(failed ? 1 : 0);

@@ -3,7 +3,7 @@
 // faster meanwhile treats all sides alike. What counts is the median of the
 // ratios within the rounds.
 import { median, paired, quantile } from './stats.mjs';
-import { note } from './report.mjs';
+import { addNote, note, number, table } from './report.mjs';
 
 // sides: [{ label, run: async (round) => number | { part: number, … } }]
 // Returns { label: { part: [value of round 0, …] } }; a bare number is part 'rate'.
@@ -40,4 +40,20 @@ export function ratioOf(a, b) {
     a: median(a),
     b: median(b),
   };
+}
+
+const cpuLines = [];
+
+// Keep the server's CPU time per task of a series for one table under the report:
+// it varies less with the machine than a rate does.
+export function addCpu(title, series) {
+  for (const [label, parts] of Object.entries(series)) {
+    if (parts.cpu) cpuLines.push([title, label, `${number(median(parts.cpu))} µs`]);
+  }
+}
+
+export function reportCpu() {
+  if (cpuLines.length > 0) {
+    addNote('CPU time of the server per task (user + system, all sessions)', table(['scenario', 'queue', 'median'], cpuLines));
+  }
 }

@@ -1,5 +1,6 @@
 // Connections, databases, and the small chores around them. Where the server is
 // comes from the usual PG* variables, which bench/run sets.
+import { readFile } from 'node:fs/promises';
 import pg from 'pg';
 
 // int8 as number: nothing here counts past 2^53.
@@ -67,4 +68,19 @@ export async function checkpoint() {
 
 export async function sleep(ms) {
   await new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+let postmaster;
+
+// The CPU time of all sessions that have ended, in microseconds: the server's own
+// count of its reaped children.
+export async function serverCpu() {
+  if (!postmaster) {
+    const [{ dir }] = await query('postgres', `SELECT setting AS dir FROM pg_settings WHERE name = 'data_directory'`);
+    postmaster = Number((await readFile(`${dir}/postmaster.pid`, 'utf8')).split('\n')[0]);
+  }
+  await sleep(50); // the last ones are being reaped
+  const stat = await readFile(`/proc/${postmaster}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return (Number(fields[13]) + Number(fields[14])) * 10_000;
 }

@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { serverCpu } from './db.mjs';
 
 // options:
 //   scripts       list of scripts, each a list of lines; more than one are mixed evenly
@@ -13,7 +14,8 @@ import path from 'node:path';
 //   transactions  run that many per client
 //   variables     { name: value } set before the first statement
 //   progress      collect the rate of every second
-// Returns { rate, transactions, progress: [rate of second 1, …] }.
+// Returns { rate, transactions, cpu, progress: [rate of second 1, …] }; cpu is what
+// the server's sessions used, in microseconds per transaction.
 export async function pgbench(database, options) {
   const { scripts, clients = 4, seconds, transactions, variables = {}, progress = false } = options;
   const dir = await mkdtemp(path.join(tmpdir(), 'pgbench-'));
@@ -28,7 +30,9 @@ export async function pgbench(database, options) {
       args.push('-f', file);
     }
     args.push(database);
-    return parse(await run('pgbench', args));
+    const before = await serverCpu();
+    const result = parse(await run('pgbench', args));
+    return { ...result, cpu: ((await serverCpu()) - before) / result.transactions };
   } finally {
     await rm(dir, { recursive: true, force: true });
   }

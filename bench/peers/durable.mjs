@@ -11,8 +11,10 @@ export const durable = {
     await query(database, 'CREATE EXTENSION durable');
   },
 
-  dispatch(queue, input = `'{"n": 1}'`) {
-    return [`SELECT durable.dispatch('job', ${input}::jsonb, queue => '${queue}');`];
+  // taskId: an SQL expression for the caller's own id, or NULL.
+  dispatch(queue, input = `'{"n": 1}'`, taskId = 'NULL') {
+    const id = taskId === 'NULL' ? '' : `${taskId}::text, `;
+    return [`SELECT durable.dispatch('job', ${input}::jsonb, ${id}queue => '${queue}');`];
   },
 
   dispatchMany(queue, count) {

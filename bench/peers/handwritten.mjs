@@ -8,7 +8,9 @@ const schema = await readFile(new URL('handwritten.sql', import.meta.url), 'utf8
 
 // What \aset reads: one row with the token, the ids and how many there are.
 const asBatch = (claim) =>
-  `WITH claimed AS (${claim}) SELECT token, array_agg(task_id) AS ids, count(input) AS n FROM claimed GROUP BY token`;
+  `WITH claimed AS (${claim}) SELECT token, array_agg(id) AS ids, count(input) AS n FROM claimed GROUP BY token`;
+
+const onConflict = 'ON CONFLICT (namespace, task_id) WHERE task_id IS NOT NULL DO NOTHING RETURNING id, task_id;';
 
 // Join by ctid: the row was locked by this very statement, and it saves a look-up.
 export function claimStatement(queue, limit) {
@@ -16,8 +18,8 @@ export function claimStatement(queue, limit) {
     `UPDATE hand.task t SET state = 'c', token = c.new_token, lease_until = now() + interval '30 s', attempt = attempt + 1 ` +
     `FROM (SELECT ctid AS at, (SELECT gen_random_uuid()) AS new_token FROM hand.task ` +
     `WHERE namespace = 'default' AND queue = '${queue}' AND state = 'r' ` +
-    `ORDER BY priority DESC, seq LIMIT ${limit} FOR UPDATE SKIP LOCKED) c ` +
-    `WHERE t.ctid = c.at RETURNING t.task_id, t.token, t.name, t.input, t.attempt, t.reclaims, t.headers, t.lease_until`
+    `ORDER BY priority DESC, id LIMIT ${limit} FOR UPDATE SKIP LOCKED) c ` +
+    `WHERE t.ctid = c.at RETURNING t.id, t.task_id, t.token, t.name, t.input, t.attempt, t.reclaims, t.headers, t.lease_until`
   );
 }
 
@@ -32,19 +34,20 @@ class Handwritten {
     await query(database, schema);
   }
 
-  dispatch(queue, input = `'{"n": 1}'`) {
+  // taskId: an SQL expression for the caller's own id, or NULL.
+  dispatch(queue, input = `'{"n": 1}'`, taskId = 'NULL') {
+    const task = `VALUES ('${queue}', 'job', ${input}::jsonb, ${taskId}::text)`;
     const unread = this.keepResults
-      ? `SELECT v.* FROM (VALUES ('${queue}', 'job', ${input}::jsonb, gen_random_uuid()::text)) v (queue, name, input, task_id) ` +
-        `WHERE NOT EXISTS (SELECT FROM hand.result r WHERE r.task_id = v.task_id)`
-      : `VALUES ('${queue}', 'job', ${input}::jsonb, gen_random_uuid()::text)`;
-    return [`INSERT INTO hand.task (queue, name, input, task_id) ${unread} ON CONFLICT (task_id) DO NOTHING RETURNING task_id;`];
+      ? `SELECT v.* FROM (${task}) v (queue, name, input, task_id) ` +
+        `WHERE NOT EXISTS (SELECT FROM hand.result r WHERE r.namespace = 'default' AND r.task_id = v.task_id)`
+      : task;
+    return [`INSERT INTO hand.task (queue, name, input, task_id) ${unread} ${onConflict}`];
   }
 
   dispatchMany(queue, count) {
     return [
       `INSERT INTO hand.task (queue, name, input) ` +
-        `SELECT '${queue}', 'job', i FROM unnest(array_fill('{"n": 1}'::jsonb, ARRAY[${count}])) i ` +
-        `ON CONFLICT (task_id) DO NOTHING RETURNING task_id;`,
+        `SELECT '${queue}', 'job', i FROM unnest(array_fill('{"n": 1}'::jsonb, ARRAY[${count}])) i ${onConflict}`,
     ];
   }
 
@@ -53,11 +56,11 @@ class Handwritten {
   }
 
   complete() {
-    if (!this.keepResults) return [`DELETE FROM hand.task WHERE task_id = :task_id AND token = :token;`];
+    if (!this.keepResults) return [`DELETE FROM hand.task WHERE id = :id AND token = :token;`];
     return [
-      `WITH done AS (DELETE FROM hand.task WHERE task_id = :task_id AND token = :token RETURNING task_id, seq, namespace, name, headers) ` +
-        `INSERT INTO hand.result (task_id, seq, namespace, name, headers, output) ` +
-        `SELECT task_id, seq, namespace, name, headers, '{"ok": true}'::jsonb FROM done;`,
+      `WITH done AS (DELETE FROM hand.task WHERE id = :id AND token = :token RETURNING id, task_id, namespace, name, headers) ` +
+        `INSERT INTO hand.result (id, task_id, namespace, name, headers, output) ` +
+        `SELECT id, task_id, namespace, name, headers, '{"ok": true}'::jsonb FROM done;`,
     ];
   }
 
@@ -68,13 +71,13 @@ class Handwritten {
 
   workBatch(queue, count) {
     const claim = asBatch(claimStatement(queue, count)) + ' \\aset';
-    if (!this.keepResults) return [claim, `DELETE FROM hand.task WHERE task_id = ANY (:ids::text[]) AND token = :token;`];
+    if (!this.keepResults) return [claim, `DELETE FROM hand.task WHERE id = ANY (:ids::bigint[]) AND token = :token;`];
     return [
       claim,
-      `WITH done AS (DELETE FROM hand.task WHERE task_id = ANY (:ids::text[]) AND token = :token RETURNING task_id, seq, namespace, name, headers) ` +
-        `INSERT INTO hand.result (task_id, seq, namespace, name, headers, output) ` +
-        `SELECT task_id, seq, namespace, name, headers, o.output FROM done ` +
-        `JOIN unnest(:ids::text[], array_fill('{"ok": true}'::jsonb, ARRAY[:n::int])) o (task_id, output) USING (task_id);`,
+      `WITH done AS (DELETE FROM hand.task WHERE id = ANY (:ids::bigint[]) AND token = :token RETURNING id, task_id, namespace, name, headers) ` +
+        `INSERT INTO hand.result (id, task_id, namespace, name, headers, output) ` +
+        `SELECT id, task_id, namespace, name, headers, o.output FROM done ` +
+        `JOIN unnest(:ids::bigint[], array_fill('{"ok": true}'::jsonb, ARRAY[:n::int])) o (id, output) USING (id);`,
     ];
   }
 
@@ -105,8 +108,8 @@ class Handwritten {
     if (!this.keepResults) return;
     await query(
       database,
-      `INSERT INTO hand.result (task_id, seq, namespace, name, output) ` +
-        `SELECT gen_random_uuid()::text, g, 'default', 'job', '{"ok": true}' FROM generate_series(1, $1) g`,
+      `INSERT INTO hand.result (id, namespace, name, output) ` +
+        `SELECT g, 'default', 'job', '{"ok": true}' FROM generate_series(1, $1) g`,
       [count],
     );
   }

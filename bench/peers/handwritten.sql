@@ -1,7 +1,7 @@
 -- A SKIP LOCKED queue as a team would write it by hand, as well as we can: the
 -- columns and guarantees of durable's stand-alone tasks, in plain SQL.
 --
---   idempotent by task_id             primary key, ON CONFLICT DO NOTHING
+--   idempotent by task_id             unique where given, ON CONFLICT DO NOTHING
 --   priority first, then age          task_ready equals the claim's ORDER BY
 --   delayed and claimed tasks are     they have another state, so they are not
 --     not in the way                  in task_ready
@@ -15,8 +15,8 @@
 CREATE SCHEMA hand;
 
 CREATE TABLE hand.task (
-	task_id text COLLATE "C" PRIMARY KEY DEFAULT gen_random_uuid()::text,
-	seq bigint GENERATED ALWAYS AS IDENTITY,
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	task_id text COLLATE "C",               -- the caller's own, if any
 	created_at timestamptz NOT NULL DEFAULT now(),
 	run_at timestamptz,
 	lease_until timestamptz,
@@ -33,14 +33,15 @@ CREATE TABLE hand.task (
 	headers jsonb
 );
 
-CREATE INDEX task_ready ON hand.task (namespace, queue, priority DESC, seq) WHERE state = 'r';
+CREATE INDEX task_ready ON hand.task (namespace, queue, priority DESC, id) WHERE state = 'r';
+CREATE UNIQUE INDEX task_key ON hand.task (namespace, task_id) WHERE task_id IS NOT NULL;
 CREATE INDEX task_delayed ON hand.task (run_at) WHERE state = 'd';
 CREATE INDEX task_lease ON hand.task (lease_until) WHERE state = 'c';
 
 -- Where the outputs wait for whoever asked, in the variant that keeps them.
 CREATE TABLE hand.result (
-	task_id text COLLATE "C" PRIMARY KEY,
-	seq bigint NOT NULL,
+	id bigint PRIMARY KEY,
+	task_id text COLLATE "C",
 	namespace text COLLATE "C" NOT NULL,
 	name text COLLATE "C" NOT NULL,
 	finished_at timestamptz NOT NULL DEFAULT now(),
@@ -50,7 +51,8 @@ CREATE TABLE hand.result (
 	headers jsonb
 );
 
-CREATE INDEX result_unread ON hand.result (namespace, name, seq) WHERE token IS NULL;
+CREATE UNIQUE INDEX result_key ON hand.result (namespace, task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX result_unread ON hand.result (namespace, name, id) WHERE token IS NULL;
 
 -- What a cron job would run: promote what has become due, take back what lapsed.
 CREATE PROCEDURE hand.sweep() LANGUAGE sql BEGIN ATOMIC

@@ -3,7 +3,7 @@
 // graphile-worker, pg-boss and PgQ have, all from one node process.
 import { addRow } from '../lib/report.mjs';
 import { connect, freshDatabase, query, sleep, tidy } from '../lib/db.mjs';
-import { interleave, ratioOf } from '../lib/compare.mjs';
+import { addCpu, interleave, ratioOf } from '../lib/compare.mjs';
 import { pgbench } from '../lib/pgbench.mjs';
 import { durable } from '../peers/durable.mjs';
 import { claimStatement, hand, handResults } from '../peers/handwritten.mjs';
@@ -28,13 +28,16 @@ export async function batch({ quick, mine, rounds }) {
     const dispatch = await pgbench(peer.database, { ...options, scripts: [peer.dispatchMany('q', SIZE)] });
     await tidy(peer.database);
     const work = await pgbench(peer.database, { ...options, scripts: [peer.workBatch('q', SIZE)] });
-    return { dispatch: dispatch.rate * SIZE, work: work.rate * SIZE };
+    return { dispatch: dispatch.rate * SIZE, work: work.rate * SIZE, dispatchCpu: dispatch.cpu / SIZE, workCpu: work.cpu / SIZE };
   };
   const series = await interleave(
     'batch',
     sides.map((peer) => ({ label: peer.label, run: () => run(peer) })),
     rounds(9, 5),
   );
+  for (const part of ['dispatch', 'work']) {
+    addCpu(`batch, ${part} by 100`, Object.fromEntries(sides.map((s) => [s.label, { cpu: series[s.label][`${part}Cpu`] }])));
+  }
   for (const [part, measure, min] of [
     ['work', 'claim 100, complete 100; 4 clients', 1.2],
     ['dispatch', 'dispatch 100 in one statement; 4 clients', 1.0],
@@ -123,8 +126,9 @@ function sqlClient(peer) {
         }
       : {
           claim: claimStatement('q', SIZE),
-          complete: `DELETE FROM hand.task WHERE token = $1 AND task_id = ANY ($2::text[]) AND $3::jsonb[] IS NOT NULL`,
+          complete: `DELETE FROM hand.task WHERE token = $1 AND id = ANY ($2::bigint[]) AND $3::jsonb[] IS NOT NULL`,
         };
+  const id = peer === durable ? 'task_id' : 'id';
   return {
     label: peer.label,
     database: peer.database,
@@ -134,7 +138,7 @@ function sqlClient(peer) {
       fourLoops(peer.database, count, async (client) => {
         const { rows } = await client.query({ name: 'claim', text: statements.claim });
         if (rows.length === 0) return 0;
-        const values = [rows[0].token, rows.map((r) => r.task_id), rows.map(() => '{"ok": true}')];
+        const values = [rows[0].token, rows.map((r) => r[id]), rows.map(() => '{"ok": true}')];
         await client.query({ name: 'complete', text: statements.complete, values });
         return rows.length;
       }),

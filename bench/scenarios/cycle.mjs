@@ -3,9 +3,8 @@
 // task, against claim and delete, two.
 import { addRow } from '../lib/report.mjs';
 import { freshDatabase, tidy } from '../lib/db.mjs';
-import { interleave, ratioOf } from '../lib/compare.mjs';
+import { addCpu, interleave, ratioOf } from '../lib/compare.mjs';
 import { pgbench } from '../lib/pgbench.mjs';
-import { durable } from '../peers/durable.mjs';
 import { hand, handResults } from '../peers/handwritten.mjs';
 import { graphile } from '../peers/graphile.mjs';
 
@@ -18,36 +17,42 @@ export async function cycle({ quick, mine, rounds }) {
     await peer.install(peer.database);
     await peer.prefill(peer.database, 'q', DEPTH);
   }
-  for (const clients of [1, 4, 16]) {
+  for (const { clients, ownIds } of [{ clients: 1 }, { clients: 4 }, { clients: 16 }, { clients: 4, ownIds: true }]) {
+    const taking = ownIds ? [mine, hand] : sides;
+    const measure = `dispatch, claim 1, complete 1; ${clients} clients${ownIds ? ", with the callers' own ids" : ''}`;
     const series = await interleave(
-      `cycle, ${clients} clients`,
-      sides.map((peer) => ({ label: peer.label, run: () => slice(peer, clients, quick ? 2 : 4) })),
+      `cycle, ${clients} clients${ownIds ? ', own ids' : ''}`,
+      taking.map((peer) => ({ label: peer.label, run: () => slice(peer, clients, quick ? 2 : 4, ownIds) })),
       rounds(9, 5),
     );
-    for (const peer of sides.slice(1)) {
+    for (const peer of taking.slice(1)) {
       const r = ratioOf(series[mine.label].rate, series[peer.label].rate);
       addRow({
         scenario: 'cycle',
-        measure: `dispatch, claim 1, complete 1; ${clients} clients`,
+        measure,
         peer: peer.label,
         unit: 'tasks/s',
         mine: r.a,
         other: r.b,
         ...r,
-        target: peer === hand ? { min: 1.2 } : undefined,
+        target: peer === hand && !ownIds ? { min: 1.2 } : undefined,
       });
     }
+    addCpu(`cycle, ${clients} clients${ownIds ? ', own ids' : ''}`, series);
   }
 }
 
-async function slice(peer, clients, seconds) {
+async function slice(peer, clients, seconds, ownIds) {
   await tidy(peer.database);
-  const { rate } = await pgbench(peer.database, {
-    scripts: [[...peer.dispatch('q'), ...peer.claim('q'), ...peer.complete()]],
+  const dispatch = ownIds
+    ? ['\\set k random(1, 9223372036854775807)', ...peer.dispatch('q', undefined, `'order-' || :k::bigint`)]
+    : peer.dispatch('q');
+  const { rate, cpu } = await pgbench(peer.database, {
+    scripts: [[...dispatch, ...peer.claim('q'), ...peer.complete()]],
     clients,
     seconds,
   });
-  return rate;
+  return { rate, cpu };
 }
 
 export async function settle({ quick, mine, rounds }) {
@@ -66,13 +71,13 @@ export async function settle({ quick, mine, rounds }) {
         run: async () => {
           await peer.prefill(peer.database, 'q', perClient * clients);
           await tidy(peer.database);
-          const { rate } = await pgbench(peer.database, {
+          const { rate, cpu } = await pgbench(peer.database, {
             scripts: [peer.workerLoop('q')],
             clients,
             transactions: perClient,
             variables: { settle: 0 },
           });
-          return rate;
+          return { rate, cpu };
         },
       })),
       rounds(9, 5),
@@ -90,5 +95,6 @@ export async function settle({ quick, mine, rounds }) {
         target: peer === hand ? { min: 1.4 } : undefined,
       });
     }
+    addCpu(`settle, ${clients} clients`, series);
   }
 }

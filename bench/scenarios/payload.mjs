@@ -3,7 +3,7 @@
 import { createRequire } from 'node:module';
 import { addRow, note } from '../lib/report.mjs';
 import { freshDatabase, tidy } from '../lib/db.mjs';
-import { interleave, ratioOf } from '../lib/compare.mjs';
+import { addCpu, interleave, ratioOf } from '../lib/compare.mjs';
 import { pgbench } from '../lib/pgbench.mjs';
 import { hand, handResults } from '../peers/handwritten.mjs';
 
@@ -34,12 +34,13 @@ export async function payload({ quick, mine, rounds }) {
       run: async () => {
         await tidy(peer.database);
         const scripts = texts.map((_, i) => [...peer.dispatch('q', `:p${i}`), ...peer.claim('q'), ...peer.complete()]);
-        const { rate } = await pgbench(peer.database, { scripts, clients: 4, seconds: quick ? 3 : 5, variables });
-        return rate;
+        const { rate, cpu } = await pgbench(peer.database, { scripts, clients: 4, seconds: quick ? 3 : 5, variables });
+        return { rate, cpu };
       },
     })),
     rounds(9, 5),
   );
+  addCpu('payload', series);
   for (const peer of sides.slice(1)) {
     const r = ratioOf(series[mine.label].rate, series[peer.label].rate);
     addRow({
