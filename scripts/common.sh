@@ -348,8 +348,7 @@ build_install() {
 	say "building"
 	if ! as_user make -C "$SCRATCH/src" -j2 "${args[@]}" >"$log" 2>&1 ||
 		! as_user make -C "$SCRATCH/src" "${args[@]}" install >>"$log" 2>&1; then
-		grep -E -A4 'error|Error|warning:' "$log" | head -n 60 >&2
-		tail -n 15 "$log" >&2
+		grep -E -A4 'error:|warning:' "$log" | head -n 60 >&2 || tail -n 15 "$log" >&2
 		die "the build failed"
 	fi
 }
