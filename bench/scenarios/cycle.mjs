@@ -8,6 +8,7 @@ import { pgbench } from '../lib/pgbench.mjs';
 import { hand, handResults } from '../peers/handwritten.mjs';
 import { graphile } from '../peers/graphile.mjs';
 
+const SECONDS = 2; // short slices, many rounds: neighbours see the same machine
 const DEPTH = 100; // so that no client ever finds the queue empty
 
 export async function cycle({ quick, mine, rounds }) {
@@ -18,12 +19,12 @@ export async function cycle({ quick, mine, rounds }) {
     await peer.prefill(peer.database, 'q', DEPTH);
   }
   for (const { clients, ownIds } of [{ clients: 1 }, { clients: 4 }, { clients: 16 }, { clients: 4, ownIds: true }]) {
-    const taking = ownIds ? [mine, hand] : sides;
+    const taking = ownIds ? [mine, hand] : sides.filter((peer) => peer !== graphile || clients === 4);
     const measure = `dispatch, claim 1, complete 1; ${clients} clients${ownIds ? ", with the callers' own ids" : ''}`;
     const series = await interleave(
       `cycle, ${clients} clients${ownIds ? ', own ids' : ''}`,
-      taking.map((peer) => ({ label: peer.label, run: () => slice(peer, clients, quick ? 2 : 4, ownIds) })),
-      rounds(9, 5),
+      taking.map((peer) => ({ label: peer.label, run: () => slice(peer, clients, SECONDS, ownIds) })),
+      rounds(15, 5),
     );
     for (const peer of taking.slice(1)) {
       const r = ratioOf(series[mine.label].rate, series[peer.label].rate);

@@ -33,7 +33,7 @@ function states(scale) {
 export async function flat({ quick, mine, rounds }) {
   const peers = quick ? [mine] : [mine, hand];
   const perPeer = [];
-  for (const peer of peers) perPeer.push(await measure(peer, { quick, rounds }));
+  for (const peer of peers) perPeer.push(await measure(peer, quick, peer === mine ? rounds(15, 5) : rounds(3, 3)));
   for (const { state, ...r } of perPeer[0]) {
     addRow({ scenario: 'flat', measure: state.title, peer: 'itself, empty', unit: 'tasks/s', mine: r.a, other: r.b, ...r, target: { min: 0.9 } });
   }
@@ -43,7 +43,7 @@ export async function flat({ quick, mine, rounds }) {
   }
 }
 
-async function measure(peer, { quick, rounds }) {
+async function measure(peer, quick, rounds) {
   const all = states(quick ? 10 : 1).map((s) => ({ ...s, database: `${peer.database}_${s.name}` }));
   for (const s of all) {
     note(`flat: ${peer.label}: filling '${s.title}'`);
@@ -62,12 +62,12 @@ async function measure(peer, { quick, rounds }) {
         const { rate } = await pgbench(s.database, {
           scripts: [[...peer.dispatch('q'), ...peer.claim('q'), ...peer.complete()]],
           clients: 4,
-          seconds: quick ? 2 : 4,
+          seconds: 2,
         });
         return rate;
       },
     })),
-    rounds(9, 5),
+    rounds,
   );
   for (const s of all) await dropDatabase(s.database);
   return all.slice(1).map((state) => ({ state, ...ratioOf(series[state.name].rate, series.empty.rate) }));

@@ -34,11 +34,11 @@ export async function payload({ quick, mine, rounds }) {
       run: async () => {
         await tidy(peer.database);
         const scripts = texts.map((_, i) => [...peer.dispatch('q', `:p${i}`), ...peer.claim('q'), ...peer.complete()]);
-        const { rate, cpu } = await pgbench(peer.database, { scripts, clients: 4, seconds: quick ? 3 : 5, variables });
+        const { rate, cpu } = await pgbench(peer.database, { scripts, clients: 4, seconds: 3, variables });
         return { rate, cpu };
       },
     })),
-    rounds(9, 5),
+    rounds(11, 5),
   );
   addCpu('payload', series);
   for (const peer of sides.slice(1)) {

@@ -14,7 +14,7 @@ export async function xmin({ quick, mine, rounds }) {
   const peers = quick ? [mine, hand] : [mine, hand, graphile];
   const kept = Object.fromEntries(peers.map((p) => [p.label, []]));
   const lines = [];
-  for (let round = 0; round < rounds(3, 1); round++) {
+  for (let round = 0; round < rounds(2, 1); round++) {
     for (const peer of peers) {
       const { first, last, progress } = await hold(peer);
       kept[peer.label].push(last / first);

@@ -1,0 +1,156 @@
+--
+-- Nothing to PUBLIC. grant_usage gives a role what it names, in one namespace.
+--
+
+DO $$
+DECLARE
+	f pg_catalog.regprocedure;
+BEGIN
+	FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p
+			  WHERE p.pronamespace OPERATOR(pg_catalog.=) 'durable'::pg_catalog.regnamespace
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f);
+	END LOOP;
+END $$;
+
+ALTER TABLE durable.task ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.task_ready ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.task_delayed ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.lease ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.task_result ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.task_progress ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.queue ENABLE ROW LEVEL SECURITY;
+CREATE POLICY namespace_read ON durable.task FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.task_ready FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.task_delayed FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.lease FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.task_result FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.queue FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.task_progress FOR SELECT
+	USING (EXISTS (SELECT FROM durable.task t
+					WHERE t.id OPERATOR(pg_catalog.=) task_progress.id));
+
+-- Which objects each privilege opens. 'start' and the others name the same
+-- rights as the rows of namespace_access, which the functions themselves check.
+CREATE FUNCTION durable.privilege_objects(privilege text) RETURNS SETOF text
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+	SELECT o FROM (VALUES
+		('start', 'EXECUTE ON ROUTINE durable.dispatch'),
+		('start', 'EXECUTE ON ROUTINE durable.dispatch_many'),
+		('start', 'EXECUTE ON ROUTINE durable.cancel_task'),
+		('work', 'EXECUTE ON ROUTINE durable.claim'),
+		('work', 'EXECUTE ON ROUTINE durable.settle_and_claim'),
+		('work', 'EXECUTE ON ROUTINE durable.renew'),
+		('work', 'EXECUTE ON ROUTINE durable.release'),
+		('work', 'EXECUTE ON ROUTINE durable.complete'),
+		('work', 'EXECUTE ON ROUTINE durable.complete_many'),
+		('work', 'EXECUTE ON ROUTINE durable.fail'),
+		('work', 'EXECUTE ON ROUTINE durable.heartbeat'),
+		('work', 'EXECUTE ON ROUTINE durable.wait_for_work'),
+		('read', 'EXECUTE ON ROUTINE durable.task_status'),
+		('read', 'EXECUTE ON ROUTINE durable.queue_depth'),
+		('start', 'EXECUTE ON ROUTINE durable.claim_results'),
+		('start', 'EXECUTE ON ROUTINE durable.ack_results'),
+		('read', 'EXECUTE ON ROUTINE durable.has_access'),
+		('read', 'EXECUTE ON ROUTINE durable.require_access'),
+		('read', 'EXECUTE ON ROUTINE durable.engine_now'),
+		('read', 'SELECT ON durable.task, durable.task_ready, durable.task_delayed, durable.lease, '
+			  || 'durable.task_result, durable.task_progress, durable.queue'),
+		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
+		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
+	) AS v(p, o) WHERE p = $1;
+$$;
+COMMENT ON FUNCTION durable.privilege_objects(text) IS
+'the GRANT targets behind a privilege of grant_usage';
+
+CREATE FUNCTION durable.check_privileges(role regrole, namespace text, privileges text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	wrong text;
+BEGIN
+	IF NOT (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c
+			 WHERE c.oid = 'durable.namespace_access'::regclass) THEN
+		RAISE EXCEPTION 'permission denied to change namespace access'
+			USING ERRCODE = 'insufficient_privilege',
+				  HINT = 'Only the role that owns the extension may grant or revoke usage.';
+	END IF;
+	IF $1 IS NULL OR $2 IS NULL OR $3 IS NULL OR array_position($3, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION 'role, namespace and privileges must not be null'
+			USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN
+		RAISE EXCEPTION 'role % does not exist', $1 USING ERRCODE = 'undefined_object';
+	END IF;
+	SELECT p INTO wrong FROM unnest($3) p
+	 WHERE p <> ALL ('{start,signal,work,read,manage}'::text[]) LIMIT 1;
+	IF wrong IS NOT NULL OR cardinality($3) = 0 THEN
+		RAISE EXCEPTION 'unknown privilege "%"', coalesce(wrong, '')
+			USING ERRCODE = 'invalid_parameter_value',
+				  HINT = 'The privileges are start, signal, work, read and manage.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION durable.check_privileges(regrole, text, text[]) IS
+'the checks shared by grant_usage and revoke_usage';
+
+CREATE FUNCTION durable.grant_usage(role regrole, namespace text DEFAULT 'default',
+	privileges text[] DEFAULT '{start,signal,work,read}') RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	ns text := CASE WHEN $2 = '' THEN 'default' ELSE $2 END;
+	target text;
+BEGIN
+	PERFORM durable.check_privileges($1, ns, $3);
+	INSERT INTO durable.namespace_access AS a (namespace, role, privileges)
+	SELECT ns, $1, array_agg(DISTINCT p ORDER BY p) FROM unnest($3) p
+	ON CONFLICT ON CONSTRAINT namespace_access_pkey DO UPDATE
+	   SET privileges = (SELECT array_agg(DISTINCT p ORDER BY p)
+						   FROM unnest(a.privileges || excluded.privileges) p);
+	EXECUTE format('GRANT USAGE ON SCHEMA durable TO %s', $1);
+	FOR target IN SELECT o FROM unnest($3) p, durable.privilege_objects(p) o
+	LOOP
+		EXECUTE format('GRANT %s TO %s', target, $1);
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION durable.grant_usage(regrole, text, text[]) IS
+'let a role start, signal, work, read or manage in one namespace; only the extension''s owner may';
+
+CREATE FUNCTION durable.revoke_usage(role regrole, namespace text DEFAULT 'default',
+	privileges text[] DEFAULT '{start,signal,work,read,manage}') RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	ns text := CASE WHEN $2 = '' THEN 'default' ELSE $2 END;
+	target text;
+BEGIN
+	PERFORM durable.check_privileges($1, ns, $3);
+	UPDATE durable.namespace_access a
+	   SET privileges = ARRAY(SELECT p FROM unnest(a.privileges) p WHERE p <> ALL ($3))
+	 WHERE a.namespace = ns AND a.role = $1;
+	DELETE FROM durable.namespace_access a
+	 WHERE a.namespace = ns AND a.role = $1 AND cardinality(a.privileges) = 0;
+	-- The objects stay granted while another namespace still needs them.
+	FOR target IN
+		SELECT o FROM unnest($3) p, durable.privilege_objects(p) o
+		 WHERE NOT EXISTS (SELECT FROM durable.namespace_access a
+							WHERE a.role = $1 AND p = ANY (a.privileges))
+	LOOP
+		EXECUTE format('REVOKE %s FROM %s', target, $1);
+	END LOOP;
+	IF NOT EXISTS (SELECT FROM durable.namespace_access a WHERE a.role = $1) THEN
+		EXECUTE format('REVOKE USAGE ON SCHEMA durable FROM %s', $1);
+	END IF;
+END $$;
+COMMENT ON FUNCTION durable.revoke_usage(regrole, text, text[]) IS
+'take back what grant_usage gave';
+
+REVOKE ALL ON FUNCTION durable.privilege_objects(text), durable.check_privileges(regrole, text, text[]),
+	durable.grant_usage(regrole, text, text[]), durable.revoke_usage(regrole, text, text[]) FROM PUBLIC;

@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * args.h
+ *	  Reading and checking the arguments of SQL functions.
+ *
+ * Every reader raises the documented SQLSTATE: 22004 for a null where a value
+ * is needed, 22023 for a value out of range, 54000 for a payload too large.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_ARGS_H
+#define DURABLE_ARGS_H
+
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#define DURABLE_NAME_MAX 255
+#define DURABLE_TASK_ID_MAX 512
+#define DURABLE_BATCH_MAX 10000
+#define DURABLE_QUEUES_MAX 256
+
+/* NULL when the argument is null and may be */
+extern text *durable_arg_name(FunctionCallInfo fcinfo, int n, const char *argument, bool nullable);
+extern text *durable_arg_task_id(FunctionCallInfo fcinfo, int n);
+extern text *durable_arg_namespace(FunctionCallInfo fcinfo, int n);
+extern void *durable_arg_payload(FunctionCallInfo fcinfo, int n, const char *argument);
+extern int	durable_arg_count(FunctionCallInfo fcinfo, int n, const char *argument);
+extern const Interval *durable_arg_lease(FunctionCallInfo fcinfo, int n);
+extern const pg_uuid_t *durable_arg_token(FunctionCallInfo fcinfo, int n);
+
+/* a payload of any origin, checked and fit to be stored */
+extern void *durable_check_payload(Datum value, const char *argument);
+extern text *durable_check_name(text *name, const char *argument);
+extern text *durable_check_task_id(text *task_id);
+
+/* a text array without nulls; not null, not longer than max */
+extern text **durable_arg_texts(FunctionCallInfo fcinfo, int n, const char *argument,
+								int max, int *count);
+/* queue or task names: not empty, without duplicates */
+extern text **durable_arg_names(FunctionCallInfo fcinfo, int n, const char *argument, int *count);
+
+#endif							/* DURABLE_ARGS_H */

@@ -1,0 +1,176 @@
+/*-------------------------------------------------------------------------
+ *
+ * claim.c
+ *	  claim, settle_and_claim, renew, release, heartbeat.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+
+#include "api/args.h"
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/errors.h"
+#include "base/extension_state.h"
+#include "base/guc.h"
+#include "base/security.h"
+#include "engine/claim.h"
+#include "engine/settle.h"
+#include "store/progress.h"
+#include "store/task.h"
+
+DURABLE_FUNCTION(durable_claim);
+DURABLE_FUNCTION(durable_settle_and_claim);
+DURABLE_FUNCTION(durable_renew);
+DURABLE_FUNCTION(durable_release);
+DURABLE_FUNCTION(durable_heartbeat);
+
+/* columns of the result, in order */
+enum
+{
+	OUT_TASK_ID,
+	OUT_TOKEN,
+	OUT_KIND,
+	OUT_NAME,
+	OUT_QUEUE,
+	OUT_NAMESPACE,
+	OUT_INPUT,
+	OUT_RUN_ID,
+	OUT_SEQ,
+	OUT_ATTEMPT,
+	OUT_RECLAIMS,
+	OUT_PRIORITY,
+	OUT_HEADERS,
+	OUT_LEASE_UNTIL,
+	OUT_COLUMNS
+};
+
+/* result column <- task column; the others are computed */
+static const int copied_columns[][2] = {
+	{OUT_KIND, TASK_KIND},
+	{OUT_NAME, TASK_NAME},
+	{OUT_QUEUE, TASK_QUEUE},
+	{OUT_NAMESPACE, TASK_NAMESPACE},
+	{OUT_INPUT, TASK_INPUT},
+	{OUT_RUN_ID, TASK_RUN_ID},
+	{OUT_SEQ, TASK_SEQ},
+	{OUT_ATTEMPT, TASK_ATTEMPT},
+	{OUT_RECLAIMS, TASK_RECLAIMS},
+	{OUT_PRIORITY, TASK_PRIORITY},
+	{OUT_HEADERS, TASK_HEADERS},
+};
+
+static void
+return_task(const DurableRow *task, const DurableLease *lease, void *arg)
+{
+	ReturnSetInfo *result = arg;
+	Datum		values[OUT_COLUMNS];
+	bool		nulls[OUT_COLUMNS] = {0};
+	text	   *explicit_id = task->nulls[TASK_TASK_ID] ? NULL :
+		DatumGetTextPP(task->values[TASK_TASK_ID]);
+
+	for (int i = 0; i < lengthof(copied_columns); i++)
+	{
+		values[copied_columns[i][0]] = task->values[copied_columns[i][1]];
+		nulls[copied_columns[i][0]] = task->nulls[copied_columns[i][1]];
+	}
+	values[OUT_TASK_ID] = PointerGetDatum(
+										  durable_task_id_text(DatumGetInt64(task->values[TASK_ID]),
+															   explicit_id));
+	values[OUT_TOKEN] = UUIDPGetDatum(&lease->token);
+	values[OUT_LEASE_UNTIL] = TimestampTzGetDatum(lease->until);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* queues, max_tasks, lease, worker, namespace, from argument "first" on */
+static void
+read_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
+{
+	claim->queues = durable_arg_names(fcinfo, first, "queues", &claim->nqueues);
+	claim->max_tasks = durable_arg_count(fcinfo, first + 1, "max_tasks");
+	claim->lease = durable_arg_lease(fcinfo, first + 2);
+	claim->worker = durable_arg_name(fcinfo, first + 3, "worker", true);
+	claim->namespace = durable_arg_namespace(fcinfo, first + 4);
+	durable_access_require(claim->namespace, PRIVILEGE_WORK);
+}
+
+Datum
+durable_claim(PG_FUNCTION_ARGS)
+{
+	DurableClaim claim;
+
+	durable_require_writable("durable.claim()");
+	InitMaterializedSRF(fcinfo, 0);
+	read_claim(fcinfo, 0, &claim);
+	durable_require_active();
+	(void) durable_claim_tasks(&claim, return_task, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+Datum
+durable_settle_and_claim(PG_FUNCTION_ARGS)
+{
+	DurableClaim claim;
+
+	durable_require_writable("durable.settle_and_claim()");
+	InitMaterializedSRF(fcinfo, 0);
+	read_claim(fcinfo, 3, &claim);
+	durable_require_active();
+	if (!PG_ARGISNULL(0))
+	{
+		DurableTarget target = {
+			.task_id = durable_arg_task_id(fcinfo, 0),
+			.output = durable_arg_payload(fcinfo, 2, "output"),
+		};
+
+		(void) durable_settle(durable_arg_token(fcinfo, 1), SETTLE_COMPLETE, &target, 1);
+	}
+	(void) durable_claim_tasks(&claim, return_task, fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+Datum
+durable_renew(PG_FUNCTION_ARGS)
+{
+	durable_require_writable("durable.renew()");
+	PG_RETURN_INT32(durable_renew_lease(durable_arg_token(fcinfo, 0),
+										durable_arg_lease(fcinfo, 1)));
+}
+
+Datum
+durable_release(PG_FUNCTION_ARGS)
+{
+	const pg_uuid_t *token = durable_arg_token(fcinfo, 0);
+	text	  **task_ids;
+	DurableTarget *targets;
+	int			n;
+
+	durable_require_writable("durable.release()");
+	if (PG_ARGISNULL(1))
+		PG_RETURN_INT32(durable_release_all(token));
+	task_ids = durable_arg_texts(fcinfo, 1, "task_ids", DURABLE_BATCH_MAX, &n);
+	targets = palloc0(sizeof(DurableTarget) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		targets[i].task_id = durable_check_task_id(task_ids[i]);
+	PG_RETURN_INT32(durable_settle(token, SETTLE_RELEASE, targets, n));
+}
+
+Datum
+durable_heartbeat(PG_FUNCTION_ARGS)
+{
+	text	   *task_id = durable_arg_task_id(fcinfo, 0);
+	const pg_uuid_t *token = durable_arg_token(fcinfo, 1);
+	void	   *progress = durable_arg_payload(fcinfo, 2, "progress");
+	int64		id;
+
+	durable_require_writable("durable.heartbeat()");
+	if (!durable_token_holds(token, task_id, &id))
+		PG_RETURN_BOOL(false);
+	durable_progress_store(id, durable_clock_now(), progress,
+						   (int64) durable_heartbeat_interval * 1000);
+	PG_RETURN_BOOL(true);
+}

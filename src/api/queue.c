@@ -1,0 +1,106 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.c
+ *	  pause_queue, resume_queue, sweep, engine_now, scan_hints.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "fmgr.h"
+#include "funcapi.h"
+
+#include "api/args.h"
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/errors.h"
+#include "base/extension_state.h"
+#include "base/guc.h"
+#include "base/hint.h"
+#include "base/json.h"
+#include "base/plan.h"
+#include "base/security.h"
+#include "engine/maintain.h"
+#include "store/progress.h"
+#include "store/queue.h"
+#include "store/result.h"
+
+DURABLE_FUNCTION(durable_pause_queue);
+DURABLE_FUNCTION(durable_resume_queue);
+DURABLE_FUNCTION(durable_sweep);
+DURABLE_FUNCTION(durable_engine_now);
+DURABLE_FUNCTION(durable_scan_hints);
+
+static bool
+set_paused(FunctionCallInfo fcinfo, bool paused)
+{
+	text	   *queue = durable_arg_name(fcinfo, 0, "queue", false);
+	text	   *namespace = durable_arg_namespace(fcinfo, 1);
+
+	durable_access_require(namespace, PRIVILEGE_MANAGE);
+	return durable_queue_set_paused(namespace, queue, paused);
+}
+
+Datum
+durable_pause_queue(PG_FUNCTION_ARGS)
+{
+	durable_require_writable("durable.pause_queue()");
+	PG_RETURN_BOOL(set_paused(fcinfo, true));
+}
+
+Datum
+durable_resume_queue(PG_FUNCTION_ARGS)
+{
+	durable_require_writable("durable.resume_queue()");
+	PG_RETURN_BOOL(set_paused(fcinfo, false));
+}
+
+Datum
+durable_sweep(PG_FUNCTION_ARGS)
+{
+	static const char *const names[] = {
+		"promoted", "taken_over", "results_expired", "heartbeats_expired"
+	};
+	int64		counts[lengthof(names)] = {0};
+	TimestampTz now = durable_clock_now();
+	TimestampTz next;
+	int			max;
+
+	durable_require_writable("durable.sweep()");
+	max = durable_arg_count(fcinfo, 0, "max_work");
+	durable_require_active();
+	counts[0] = durable_promote_due(now, max, &next);
+	counts[1] = durable_take_over_lapsed(now, max, &next);
+	durable_plan_begin();
+	if (durable_result_retention >= 0)
+		counts[2] = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
+										  max);
+	counts[3] = durable_progress_expire(max);
+	durable_plan_end();
+	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
+}
+
+Datum
+durable_engine_now(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TIMESTAMPTZ(durable_clock_now());
+}
+
+Datum
+durable_scan_hints(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	uint64		full_passes;
+	uint64		rescued;
+	Datum		values[3];
+	bool		nulls[3] = {0};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	durable_hint_counters(&full_passes, &rescued);
+	values[0] = BoolGetDatum(durable_shared != NULL);
+	values[1] = Int64GetDatum((int64) full_passes);
+	values[2] = Int64GetDatum((int64) rescued);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

@@ -1,0 +1,110 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  Every difference between PostgreSQL 15 and 18 that durable meets.
+ *
+ * No other file looks at PG_VERSION_NUM. Each shim names the release that
+ * made it necessary.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_COMPAT_H
+#define DURABLE_COMPAT_H
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "fmgr.h"
+#include "storage/latch.h"
+#include "utils/wait_event.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "durable supports PostgreSQL 15 to 18"
+#endif
+
+/* 16: PG_FUNCTION_INFO_V1 exports the function itself, not only its record */
+#define DURABLE_FUNCTION(name) \
+	extern PGDLLEXPORT Datum name(PG_FUNCTION_ARGS); \
+	PG_FUNCTION_INFO_V1(name)
+
+/* 16: index entries can be limited to summarizing indexes after an update */
+static inline List *
+compat_insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot,
+						   EState *estate, bool update, bool no_dup_error,
+						   bool *conflict, List *arbiters, bool summarizing)
+{
+#if PG_VERSION_NUM >= 160000
+	return ExecInsertIndexTuples(rri, slot, estate, update, no_dup_error,
+								 conflict, arbiters, summarizing);
+#else
+	return ExecInsertIndexTuples(rri, slot, estate, update, no_dup_error,
+								 conflict, arbiters);
+#endif
+}
+
+/* 18: takes the tuple being updated, which an insert does not have */
+static inline bool
+compat_check_index_constraints(ResultRelInfo *rri, TupleTableSlot *slot,
+							   EState *estate, ItemPointer conflict,
+							   List *arbiters)
+{
+#if PG_VERSION_NUM >= 180000
+	ItemPointerData none;
+
+	ItemPointerSetInvalid(&none);
+	return ExecCheckIndexConstraints(rri, slot, estate, conflict, &none,
+									 arbiters);
+#else
+	return ExecCheckIndexConstraints(rri, slot, estate, conflict, arbiters);
+#endif
+}
+
+/* 16: a bool became TU_UpdateIndexes */
+static inline TM_Result
+compat_table_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
+					CommandId cid, Snapshot snapshot, bool wait,
+					TM_FailureData *failure, bool *update_indexes,
+					bool *summarizing)
+{
+	LockTupleMode lockmode;
+	TM_Result	result;
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update;
+
+	result = table_tuple_update(rel, tid, slot, cid, snapshot, InvalidSnapshot,
+								wait, failure, &lockmode, &update);
+	*update_indexes = (result == TM_Ok && update != TU_None);
+	*summarizing = (result == TM_Ok && update == TU_Summarizing);
+#else
+	result = table_tuple_update(rel, tid, slot, cid, snapshot, InvalidSnapshot,
+								wait, failure, &lockmode, update_indexes);
+	*update_indexes = (result == TM_Ok && *update_indexes);
+	*summarizing = false;
+#endif
+	return result;
+}
+
+/* 18: the scan can count index searches for EXPLAIN */
+static inline IndexScanDesc
+compat_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
+					   int nkeys)
+{
+#if PG_VERSION_NUM >= 180000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
+#else
+	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* 17: extensions may name their wait events */
+static inline uint32
+compat_wait_event(const char *name)
+{
+#if PG_VERSION_NUM >= 170000
+	return WaitEventExtensionNew(name);
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+#endif							/* DURABLE_COMPAT_H */

@@ -1,0 +1,103 @@
+/*-------------------------------------------------------------------------
+ *
+ * extension_state.c
+ *	  Whether this database may hand out work.
+ *
+ * A copy of a database must not repeat work that the original does. Creating
+ * the extension writes a row that names the cluster and the database; a dump
+ * carries that row along, and so does CREATE DATABASE ... TEMPLATE. Where a
+ * row names another place than this one, claims are refused until
+ * durable.activate() removes it. A physical standby that is promoted keeps its
+ * identity: it is the same database, gone on.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "base/extension_state.h"
+#include "base/rel.h"
+
+enum
+{
+	IDENTITY_SYSTEM = 1,
+	IDENTITY_DATABASE
+};
+
+/* Forgotten when the table's trigger says that a row changed. */
+static bool known_active = false;
+static Oid	identity_table = InvalidOid;
+
+static void
+forget_identity(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == identity_table)
+		known_active = false;
+}
+
+void
+durable_extension_state_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_identity, (Datum) 0);
+}
+
+int64
+durable_system_identifier(void)
+{
+	return (int64) GetSystemIdentifier();
+}
+
+static bool
+identity_matches(void)
+{
+	Relation	rel = table_open(durable_rel(REL_IDENTITY), AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	bool		matches = false;
+	bool		foreign = false;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		bool		isnull;
+		int64		system = DatumGetInt64(slot_getattr(slot, IDENTITY_SYSTEM, &isnull));
+		Oid			database = DatumGetObjectId(slot_getattr(slot, IDENTITY_DATABASE, &isnull));
+
+		if (system == durable_system_identifier() && database == MyDatabaseId)
+			matches = true;
+		else
+			foreign = true;
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return matches && !foreign;
+}
+
+void
+durable_require_active(void)
+{
+	if (known_active)
+		return;
+	/* set first: an invalidation that arrives while reading clears it again */
+	known_active = true;
+	identity_table = durable_rel(REL_IDENTITY);
+	if (IsBinaryUpgrade || !identity_matches())
+	{
+		known_active = false;
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("this database is a copy and hands out no work"),
+				errdetail("Its durable data was written in another cluster or database."),
+				errhint("If the original no longer runs this work, the owner of the extension can call durable.activate()."));
+	}
+}

@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.h
+ *	  The settings, all named durable.*; docs/settings.md explains each.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_GUC_H
+#define DURABLE_GUC_H
+
+#include "postgres.h"
+
+extern bool durable_async_claim;
+extern int	durable_careful_period;		/* s */
+extern int	durable_clock_offset;		/* s, tests only */
+extern int	durable_heartbeat_interval; /* ms */
+extern int	durable_max_payload;		/* kB */
+extern int	durable_max_reclaims;
+extern char *durable_namespace;
+extern int	durable_poll_interval;		/* ms */
+extern int	durable_result_retention;	/* min, -1 = keep */
+extern bool durable_use_scan_hints;
+
+extern void durable_guc_init(void);
+
+#endif							/* DURABLE_GUC_H */

@@ -1,0 +1,95 @@
+/*-------------------------------------------------------------------------
+ *
+ * json.c
+ *	  The few jsonb values that the engine reads or writes itself.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+#include "utils/numeric.h"
+
+#include "base/json.h"
+
+static void
+push_key(JsonbParseState **state, const char *key)
+{
+	JsonbValue	value;
+
+	value.type = jbvString;
+	value.val.string.val = (char *) key;
+	value.val.string.len = strlen(key);
+	pushJsonbValue(state, WJB_KEY, &value);
+}
+
+Jsonb *
+durable_json_error(const char *message, bool retryable)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	value;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_key(&state, "message");
+	value.type = jbvString;
+	value.val.string.val = (char *) message;
+	value.val.string.len = strlen(message);
+	pushJsonbValue(&state, WJB_VALUE, &value);
+	push_key(&state, "retryable");
+	value.type = jbvBool;
+	value.val.boolean = retryable;
+	pushJsonbValue(&state, WJB_VALUE, &value);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+Jsonb *
+durable_json_error_from(Jsonb *given)
+{
+	JsonbValue	scalar;
+	char	   *text;
+
+	if (given == NULL)
+		return durable_json_error("no error was given", true);
+	if (JB_ROOT_IS_OBJECT(given))
+		return given;
+	if (JB_ROOT_IS_SCALAR(given) && JsonbExtractScalar(&given->root, &scalar) &&
+		scalar.type == jbvString)
+		text = pnstrdup(scalar.val.string.val, scalar.val.string.len);
+	else
+		text = JsonbToCString(NULL, &given->root, VARSIZE(given));
+	return durable_json_error(text, true);
+}
+
+bool
+durable_json_is_retryable(Jsonb *error)
+{
+	JsonbValue	space;
+	JsonbValue *value;
+
+	if (!JB_ROOT_IS_OBJECT(error))
+		return true;
+	value = getKeyJsonValueFromContainer(&error->root, "retryable",
+										 strlen("retryable"), &space);
+	return value == NULL || value->type != jbvBool || value->val.boolean;
+}
+
+Jsonb *
+durable_json_counts(const char *const *names, const int64 *counts, int n)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		JsonbValue	value;
+
+		push_key(&state, names[i]);
+		value.type = jbvNumeric;
+		value.val.numeric = int64_to_numeric(counts[i]);
+		pushJsonbValue(&state, WJB_VALUE, &value);
+	}
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}

@@ -1,0 +1,369 @@
+/*-------------------------------------------------------------------------
+ *
+ * rel.c
+ *	  The extension's own relations: their OIDs, and writing and probing them
+ *	  without a query.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "commands/sequence.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "base/compat.h"
+#include "base/rel.h"
+
+static const char *const rel_names[REL_COUNT] = {
+	[REL_TASK] = "task",
+	[REL_TASK_READY] = "task_ready",
+	[REL_TASK_DELAYED] = "task_delayed",
+	[REL_LEASE] = "lease",
+	[REL_TASK_RESULT] = "task_result",
+	[REL_TASK_PROGRESS] = "task_progress",
+	[REL_QUEUE] = "queue",
+	[REL_NAMESPACE_ACCESS] = "namespace_access",
+	[REL_IDENTITY] = "identity",
+	[IDX_TASK_PKEY] = "task_pkey",
+	[IDX_TASK_ID] = "task_task_id_key",
+	[IDX_READY_ORDER] = "task_ready_order",
+	[IDX_DELAYED_DUE] = "task_delayed_due",
+	[IDX_LEASE_PKEY] = "lease_pkey",
+	[IDX_LEASE_UNTIL] = "lease_until_idx",
+	[IDX_RESULT_PKEY] = "task_result_pkey",
+	[IDX_RESULT_TASK_ID] = "task_result_task_id_key",
+	[IDX_PROGRESS_PKEY] = "task_progress_pkey",
+	[IDX_QUEUE_PKEY] = "queue_pkey",
+	[IDX_ACCESS_PKEY] = "namespace_access_pkey",
+	[SEQ_TASK] = "task_seq",
+	[SEQ_LEASE] = "lease_seq",
+};
+
+/* Forgotten whenever any of them changes, DROP EXTENSION included. */
+static Oid	rel_oids[REL_COUNT];
+
+static void
+forget_oids(Datum arg, Oid relid)
+{
+	for (int i = 0; i < REL_COUNT; i++)
+	{
+		if (relid == InvalidOid || rel_oids[i] == relid)
+			rel_oids[i] = InvalidOid;
+	}
+}
+
+Oid
+durable_rel(DurableRel which)
+{
+	if (!OidIsValid(rel_oids[which]))
+	{
+		Oid			schema = get_namespace_oid("durable", true);
+		Oid			oid = OidIsValid(schema) ?
+			get_relname_relid(rel_names[which], schema) : InvalidOid;
+
+		if (!OidIsValid(oid))
+			ereport(ERROR,
+					errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("extension \"durable\" is not complete in this database"),
+					errdetail("Relation durable.%s does not exist.", rel_names[which]),
+					errhint("Run CREATE EXTENSION durable, or ALTER EXTENSION durable UPDATE."));
+		rel_oids[which] = oid;
+	}
+	return rel_oids[which];
+}
+
+void
+durable_rel_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_oids, (Datum) 0);
+}
+
+int64
+durable_sequence_next(DurableRel which)
+{
+	return nextval_internal(durable_rel(which), false);
+}
+
+void
+durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
+{
+	writer->rel = table_open(durable_rel(table), RowExclusiveLock);
+	writer->slot = MakeSingleTupleTableSlot(RelationGetDescr(writer->rel),
+											&TTSOpsVirtual);
+	writer->target = NULL;
+	writer->estate = NULL;
+	Assert(RelationGetNumberOfAttributes(writer->rel) <= DURABLE_MAX_COLUMNS);
+	if (!with_indexes)
+		return;
+	writer->estate = CreateExecutorState();
+	writer->target = makeNode(ResultRelInfo);
+	InitResultRelInfo(writer->target, writer->rel, 1, NULL, 0);
+	ExecOpenIndices(writer->target, true);
+}
+
+void
+durable_writer_close(DurableWriter *writer)
+{
+	if (writer->target)
+	{
+		ExecCloseIndices(writer->target);
+		FreeExecutorState(writer->estate);
+	}
+	ExecDropSingleTupleTableSlot(writer->slot);
+	table_close(writer->rel, NoLock);
+}
+
+static void
+fill_slot(TupleTableSlot *slot, const DurableRow *row)
+{
+	int			natts = slot->tts_tupleDescriptor->natts;
+
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, row->values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, row->nulls, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(slot);
+}
+
+static void
+insert_index_entries(DurableWriter *writer, TupleTableSlot *slot)
+{
+	if (writer->target->ri_NumIndices > 0)
+		list_free(compat_insert_index_tuples(writer->target, slot, writer->estate,
+											 false, false, NULL, NIL, false));
+	ResetPerTupleExprContext(writer->estate);
+}
+
+void
+durable_writer_insert(DurableWriter *writer, const DurableRow *row)
+{
+	fill_slot(writer->slot, row);
+	table_tuple_insert(writer->rel, writer->slot, GetCurrentCommandId(true), 0, NULL);
+	insert_index_entries(writer, writer->slot);
+}
+
+void
+durable_writer_insert_many(DurableWriter *writer, const DurableRow *rows, int n)
+{
+	TupleTableSlot **slots = palloc(sizeof(TupleTableSlot *) * n);
+
+	for (int i = 0; i < n; i++)
+	{
+		slots[i] = MakeSingleTupleTableSlot(RelationGetDescr(writer->rel),
+											&TTSOpsVirtual);
+		fill_slot(slots[i], &rows[i]);
+	}
+	table_multi_insert(writer->rel, slots, n, GetCurrentCommandId(true), 0, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		insert_index_entries(writer, slots[i]);
+		ExecDropSingleTupleTableSlot(slots[i]);
+	}
+	pfree(slots);
+}
+
+/*
+ * INSERT ... ON CONFLICT DO NOTHING, as the executor does it: look, insert
+ * speculatively, and take it back if somebody was faster.
+ */
+bool
+durable_writer_insert_unless(DurableWriter *writer, DurableRel arbiter,
+							 const DurableRow *row)
+{
+	List	   *arbiters = list_make1_oid(durable_rel(arbiter));
+
+	for (;;)
+	{
+		ItemPointerData conflict;
+		uint32		token;
+		bool		taken = false;
+
+		CHECK_FOR_INTERRUPTS();
+		fill_slot(writer->slot, row);
+		if (!compat_check_index_constraints(writer->target, writer->slot,
+											writer->estate, &conflict, arbiters))
+			return false;
+
+		token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+		table_tuple_insert_speculative(writer->rel, writer->slot,
+									   GetCurrentCommandId(true), 0, NULL, token);
+		list_free(compat_insert_index_tuples(writer->target, writer->slot,
+											 writer->estate, false, true,
+											 &taken, arbiters, false));
+		table_tuple_complete_speculative(writer->rel, writer->slot, token, !taken);
+		SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+		ResetPerTupleExprContext(writer->estate);
+		if (!taken)
+			return true;
+	}
+}
+
+TM_Result
+durable_writer_delete(DurableWriter *writer, ItemPointer tid, bool wait)
+{
+	TM_FailureData failure;
+
+	return table_tuple_delete(writer->rel, tid, GetCurrentCommandId(true),
+							  GetActiveSnapshot(), InvalidSnapshot, wait,
+							  &failure, false);
+}
+
+TM_Result
+durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
+{
+	TM_FailureData failure;
+	bool		update_indexes;
+	bool		summarizing;
+	TM_Result	result;
+	ItemPointerData tid = row->tid;
+
+	fill_slot(writer->slot, row);
+	result = compat_table_update(writer->rel, &tid, writer->slot,
+								 GetCurrentCommandId(true), GetActiveSnapshot(),
+								 wait, &failure, &update_indexes, &summarizing);
+	if (result == TM_Ok && update_indexes && writer->target->ri_NumIndices > 0)
+		list_free(compat_insert_index_tuples(writer->target, writer->slot,
+											 writer->estate, true, false, NULL,
+											 NIL, summarizing));
+	return result;
+}
+
+static RegProcedure
+equality_of(Oid type)
+{
+	switch (type)
+	{
+		case INT8OID:
+			return F_INT8EQ;
+		case INT4OID:
+			return F_INT4EQ;
+		case TEXTOID:
+			return F_TEXTEQ;
+		case TIMESTAMPTZOID:
+			return F_TIMESTAMPTZ_EQ;
+		default:
+			elog(ERROR, "no equality known for type %u", type);
+	}
+	return InvalidOid;
+}
+
+void
+durable_probe_open(DurableProbe *probe, DurableRel table, DurableRel index,
+				   Snapshot snapshot, int nkeys)
+{
+	probe->rel = table_open(durable_rel(table), AccessShareLock);
+	probe->index = index_open(durable_rel(index), AccessShareLock);
+	probe->slot = table_slot_create(probe->rel, NULL);
+	probe->nkeys = nkeys;
+	probe->scan = compat_index_beginscan(probe->rel, probe->index, snapshot, nkeys);
+}
+
+bool
+durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
+{
+	ScanKeyData scan_keys[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < probe->nkeys; i++)
+		ScanKeyInit(&scan_keys[i], i + 1, BTEqualStrategyNumber,
+					equality_of(TupleDescAttr(RelationGetDescr(probe->index), i)->atttypid),
+					keys[i]);
+	index_rescan(probe->scan, scan_keys, probe->nkeys, NULL, 0);
+	if (!index_getnext_slot(probe->scan, ForwardScanDirection, probe->slot))
+		return false;
+	durable_slot_row(probe->slot, row);
+	return true;
+}
+
+void
+durable_probe_close(DurableProbe *probe)
+{
+	index_endscan(probe->scan);
+	ExecDropSingleTupleTableSlot(probe->slot);
+	index_close(probe->index, AccessShareLock);
+	table_close(probe->rel, AccessShareLock);
+}
+
+void
+durable_slot_row(TupleTableSlot *slot, DurableRow *row)
+{
+	int			natts = slot->tts_tupleDescriptor->natts;
+
+	slot_getallattrs(slot);
+	memcpy(row->values, slot->tts_values, sizeof(Datum) * natts);
+	memcpy(row->nulls, slot->tts_isnull, sizeof(bool) * natts);
+	row->tid = slot->tts_tid;
+}
+
+Snapshot
+durable_snapshot_push(void)
+{
+	CommandCounterIncrement();
+	PushActiveSnapshot(GetLatestSnapshot());
+	return GetActiveSnapshot();
+}
+
+void
+durable_snapshot_pop(void)
+{
+	PopActiveSnapshot();
+	CommandCounterIncrement();
+}
+
+/* The state of the row version at tid; a pruned one counts as dead, one that
+ * moved along its chain as live. */
+static HTSV_Result
+row_state(Relation rel, ItemPointer tid)
+{
+	Buffer		buffer = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	HTSV_Result state = HEAPTUPLE_DEAD;
+	Page		page;
+	ItemId		item;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	item = PageGetItemId(page, ItemPointerGetOffsetNumber(tid));
+	if (ItemIdIsNormal(item))
+	{
+		HeapTupleData tuple;
+
+		tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+		tuple.t_len = ItemIdGetLength(item);
+		tuple.t_tableOid = RelationGetRelid(rel);
+		tuple.t_self = *tid;
+		/* the horizon only tells DEAD from RECENTLY_DEAD, which are one here */
+		state = HeapTupleSatisfiesVacuum(&tuple, FirstNormalTransactionId, buffer);
+	}
+	else if (ItemIdIsRedirected(item))
+		state = HEAPTUPLE_LIVE;
+	UnlockReleaseBuffer(buffer);
+	return state;
+}
+
+bool
+durable_row_is_dead(Relation rel, ItemPointer tid)
+{
+	HTSV_Result state = row_state(rel, tid);
+
+	return state == HEAPTUPLE_DEAD || state == HEAPTUPLE_RECENTLY_DEAD;
+}
+
+bool
+durable_row_is_live(Relation rel, ItemPointer tid)
+{
+	return row_state(rel, tid) == HEAPTUPLE_LIVE;
+}

@@ -1,0 +1,147 @@
+/*-------------------------------------------------------------------------
+ *
+ * rel.h
+ *	  The extension's own relations: their OIDs, and writing and probing them
+ *	  without a query.
+ *
+ * Only the hot tables are touched this way (docs/internals.md has the numbers
+ * that ask for it); everything else goes through plan.h. The callers check
+ * access first: nothing here looks at privileges.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_REL_H
+#define DURABLE_REL_H
+
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
+#include "nodes/execnodes.h"
+#include "utils/relcache.h"
+#include "utils/snapshot.h"
+
+typedef enum DurableRel
+{
+	REL_TASK,
+	REL_TASK_READY,
+	REL_TASK_DELAYED,
+	REL_LEASE,
+	REL_TASK_RESULT,
+	REL_TASK_PROGRESS,
+	REL_QUEUE,
+	REL_NAMESPACE_ACCESS,
+	REL_IDENTITY,
+	IDX_TASK_PKEY,
+	IDX_TASK_ID,
+	IDX_READY_ORDER,
+	IDX_DELAYED_DUE,
+	IDX_LEASE_PKEY,
+	IDX_LEASE_UNTIL,
+	IDX_RESULT_PKEY,
+	IDX_RESULT_TASK_ID,
+	IDX_PROGRESS_PKEY,
+	IDX_QUEUE_PKEY,
+	IDX_ACCESS_PKEY,
+	SEQ_TASK,
+	SEQ_LEASE,
+	REL_COUNT
+} DurableRel;
+
+extern Oid	durable_rel(DurableRel which);
+extern int64 durable_sequence_next(DurableRel which);
+
+/* The widest table; callers' value arrays have this many members. */
+#define DURABLE_MAX_COLUMNS 24
+
+/* One row as Datums; columns count from 0, in the order of the table. */
+typedef struct DurableRow
+{
+	ItemPointerData tid;		/* where it was read */
+	Datum		values[DURABLE_MAX_COLUMNS];
+	bool		nulls[DURABLE_MAX_COLUMNS];
+} DurableRow;
+
+static inline void
+durable_row_set(DurableRow *row, int column, Datum value)
+{
+	row->values[column] = value;
+	row->nulls[column] = false;
+}
+
+static inline void
+durable_row_set_null(DurableRow *row, int column)
+{
+	row->values[column] = (Datum) 0;
+	row->nulls[column] = true;
+}
+
+/* for by-reference values whose NULL is a null pointer */
+static inline void
+durable_row_set_pointer(DurableRow *row, int column, const void *value)
+{
+	row->values[column] = PointerGetDatum(value);
+	row->nulls[column] = (value == NULL);
+}
+
+/* A table open for writing. */
+typedef struct DurableWriter
+{
+	Relation	rel;
+	EState	   *estate;
+	ResultRelInfo *target;		/* NULL: opened without indexes */
+	TupleTableSlot *slot;
+} DurableWriter;
+
+/* RowExclusiveLock on the table (kept to the end of the transaction) */
+extern void durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes);
+extern void durable_writer_close(DurableWriter *writer);
+
+extern void durable_writer_insert(DurableWriter *writer, const DurableRow *row);
+extern void durable_writer_insert_many(DurableWriter *writer, const DurableRow *rows, int n);
+
+/* false: a live row holds the same key in the index; waits for undecided ones */
+extern bool durable_writer_insert_unless(DurableWriter *writer, DurableRel arbiter,
+										 const DurableRow *row);
+
+/* Deletes or replaces the row version at tid, as the active snapshot saw it.
+ * Not waiting gives TM_BeingModified for a row that another transaction holds. */
+extern TM_Result durable_writer_delete(DurableWriter *writer, ItemPointer tid, bool wait);
+extern TM_Result durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait);
+
+/* A table open for look-ups by the leading columns of one index. */
+typedef struct DurableProbe
+{
+	Relation	rel;
+	Relation	index;
+	IndexScanDesc scan;
+	TupleTableSlot *slot;
+	int			nkeys;
+} DurableProbe;
+
+extern void durable_probe_open(DurableProbe *probe, DurableRel table,
+							   DurableRel index, Snapshot snapshot, int nkeys);
+/* the first visible row with these keys; by-reference values point into the
+ * probe's slot and hold until its next use */
+extern bool durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row);
+extern void durable_probe_close(DurableProbe *probe);
+
+/* everything in the slot, not copied */
+extern void durable_slot_row(TupleTableSlot *slot, DurableRow *row);
+
+/* A snapshot newer than any commit so far, at every isolation level. It is
+ * active and registered until durable_snapshot_pop(). */
+extern Snapshot durable_snapshot_push(void);
+extern void durable_snapshot_pop(void);
+
+/* Whether the row at tid can never be seen again by anyone who looks from now
+ * on: aborted insertion or committed deletion. */
+extern bool durable_row_is_dead(Relation rel, ItemPointer tid);
+
+/* Whether the row at tid is committed and nobody is deleting it. */
+extern bool durable_row_is_live(Relation rel, ItemPointer tid);
+
+extern void durable_rel_init(void);
+
+#endif							/* DURABLE_REL_H */

@@ -1,0 +1,51 @@
+/*-------------------------------------------------------------------------
+ *
+ * walk.h
+ *	  Walking an index in order, from where its hint says to begin.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_WALK_H
+#define DURABLE_WALK_H
+
+#include "postgres.h"
+
+#include "base/hint.h"
+#include "base/rel.h"
+
+/* How many dead entries a walk in order of time passes to find out when it is
+ * worth looking again. */
+#define DURABLE_WALK_PATIENCE 200
+
+typedef struct DurableWalk
+{
+	Relation	rel;
+	Relation	index;
+	IndexScanDesc scan;
+	TupleTableSlot *slot;
+	int			nkeys;
+	int			position_column;	/* of the index, from 1; an 8-byte column */
+	int64		position;			/* of the current entry */
+
+	DurableHint hint;
+	bool		intact;			/* all entries met so far are dead for good */
+} DurableWalk;
+
+extern void durable_walk_open(DurableWalk *walk, DurableRel table, DurableRel index,
+							  Snapshot snapshot, int nkeys, int position_column);
+extern void durable_walk_close(DurableWalk *walk);
+
+/* Start (over) with these keys. With a hint, durable_hint_begin() came first:
+ * what the walk meets then moves the hint when it ends. */
+extern void durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint);
+
+/* The next index entry, dead or alive: its position. */
+extern bool durable_walk_next(DurableWalk *walk);
+
+/* Whether the entry's row is visible; it is then in walk->slot. */
+extern bool durable_walk_visible(DurableWalk *walk);
+
+/* The walk stops before its current entry, or has met them all. */
+extern void durable_walk_stop(DurableWalk *walk, bool exhausted);
+
+#endif							/* DURABLE_WALK_H */

@@ -1,0 +1,34 @@
+/*-------------------------------------------------------------------------
+ *
+ * claim.h
+ *	  Claiming tasks, and knowing whether there are any.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_CLAIM_H
+#define DURABLE_CLAIM_H
+
+#include "postgres.h"
+
+#include "store/lease.h"
+
+typedef struct DurableClaim
+{
+	text	   *namespace;
+	text	  **queues;			/* no duplicates */
+	int			nqueues;
+	int			max_tasks;
+	const Interval *lease;
+	text	   *worker;			/* or NULL */
+} DurableClaim;
+
+/* Called for each task in claim order; the row's values hold during the call. */
+typedef void (*DurableClaimSink) (const DurableRow *task, const DurableLease *lease, void *arg);
+
+/* Access was checked by the caller. Returns how many were claimed. */
+extern int	durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg);
+
+/* Whether a claim of these queues would find something now. Reads only. */
+extern bool durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now);
+
+#endif							/* DURABLE_CLAIM_H */

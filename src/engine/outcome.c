@@ -1,0 +1,131 @@
+/*-------------------------------------------------------------------------
+ *
+ * outcome.c
+ *	  What becomes of a task that leaves its claim: back to a queue, or ended.
+ *
+ * Every way back to a queue writes a new version of the task's row. That is
+ * the fence: a settle that read the old version finds it replaced.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "base/guc.h"
+#include "base/json.h"
+#include "engine/outcome.h"
+#include "engine/retry.h"
+#include "store/delayed.h"
+#include "store/ready.h"
+#include "store/task.h"
+
+TM_Result
+durable_outcome_requeue(DurableTables *tables, DurableRow *task,
+						TimestampTz run_at, TimestampTz now, bool wait)
+{
+	TM_Result	result;
+	int64		id = DatumGetInt64(task->values[TASK_ID]);
+	int32		priority = DatumGetInt32(task->values[TASK_PRIORITY]);
+	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
+	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
+
+	if (run_at > now)
+		durable_row_set(task, TASK_RUN_AT, TimestampTzGetDatum(run_at));
+	else
+		durable_row_set_null(task, TASK_RUN_AT);
+	result = durable_writer_update(durable_tables_get(tables, TABLE_TASK), task, wait);
+	if (result != TM_Ok)
+		return result;
+	if (run_at > now)
+		durable_delayed_insert(durable_tables_get(tables, TABLE_DELAYED), id,
+							   run_at, priority, namespace, queue);
+	else
+		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id,
+							 priority, namespace, queue);
+	return TM_Ok;
+}
+
+TM_Result
+durable_outcome_end(DurableTables *tables, DurableRow *task,
+					const DurableOutcome *outcome, TimestampTz now, bool wait)
+{
+	DurableRow	row;
+	TM_Result	result;
+
+	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK),
+								   &task->tid, wait);
+	if (result != TM_Ok)
+		return result;
+	durable_result_of(task, outcome, now, &row);
+	durable_writer_insert(durable_tables_get(tables, TABLE_RESULT), &row);
+	return TM_Ok;
+}
+
+static int64
+interval_column(const DurableRow *task, int column, int64 when_null)
+{
+	return task->nulls[column] ? when_null :
+		durable_interval_us(DatumGetIntervalP(task->values[column]));
+}
+
+static int64
+retry_delay(const DurableRow *task)
+{
+	DurableRetryPolicy policy = {
+		.backoff = interval_column(task, TASK_BACKOFF, 0),
+		.backoff_max = interval_column(task, TASK_BACKOFF_MAX, -1),
+		.exponential = !task->nulls[TASK_BACKOFF_EXP] &&
+		DatumGetBool(task->values[TASK_BACKOFF_EXP]),
+		.jitter = !task->nulls[TASK_JITTER] &&
+		DatumGetBool(task->values[TASK_JITTER]),
+	};
+
+	return durable_retry_delay(&policy, DatumGetInt32(task->values[TASK_ATTEMPT]),
+							   pg_prng_double(&pg_global_prng_state));
+}
+
+TM_Result
+durable_outcome_failed(DurableTables *tables, DurableRow *task, Jsonb *error,
+					   void *events, TimestampTz now, bool wait)
+{
+	int32		attempt = DatumGetInt32(task->values[TASK_ATTEMPT]);
+
+	if (durable_json_is_retryable(error) &&
+		attempt < DatumGetInt32(task->values[TASK_MAX_ATTEMPTS]))
+	{
+		TimestampTz run_at = now + retry_delay(task);
+
+		durable_row_set(task, TASK_ATTEMPT, Int32GetDatum(attempt + 1));
+		durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(0));
+		durable_row_set(task, TASK_ERROR, JsonbPGetDatum(error));
+		return durable_outcome_requeue(tables, task, run_at, now, wait);
+	}
+	else
+	{
+		DurableOutcome outcome = {
+			.status = TASK_FAILED, .error = error, .events = events
+		};
+
+		return durable_outcome_end(tables, task, &outcome, now, wait);
+	}
+}
+
+TM_Result
+durable_outcome_lapsed(DurableTables *tables, DurableRow *task, TimestampTz now, bool wait)
+{
+	int32		reclaims = DatumGetInt32(task->values[TASK_RECLAIMS]);
+
+	durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(reclaims + 1));
+	if (reclaims >= durable_max_reclaims)
+	{
+		Jsonb	   *error =
+			durable_json_error(psprintf("claim lapsed more than %d times",
+										durable_max_reclaims), true);
+
+		return durable_outcome_failed(tables, task, error, NULL, now, wait);
+	}
+	return durable_outcome_requeue(tables, task, now, now, wait);
+}

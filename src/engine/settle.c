@@ -1,0 +1,402 @@
+/*-------------------------------------------------------------------------
+ *
+ * settle.c
+ *	  Settling claimed tasks: complete, fail, release, cancel.
+ *
+ * A token holds a task while its lease lists the task, the task's row exists,
+ * and nothing put the task back to a queue since. No lock is taken to check
+ * that. The lease and the task's row are read under one snapshot, and then
+ * that very version of the row is deleted or replaced: whoever took the task
+ * away in between (takeover, release, a failed attempt) has replaced it too,
+ * and whoever settled it has deleted it. Then everything is read again.
+ *
+ * Locks: tasks, ascending by number; then the lease. A round of one is deleted
+ * with its task; a larger round keeps its row until it lapses, so settling one
+ * of many writes nothing that the others would wait for.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/datum.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "base/security.h"
+#include "engine/outcome.h"
+#include "engine/settle.h"
+#include "store/delayed.h"
+#include "store/ready.h"
+#include "store/task.h"
+
+/* Results written at once by one complete_many. */
+#define RESULT_BATCH 1000
+
+typedef struct Settle
+{
+	const pg_uuid_t *token;
+	DurableSettleAction action;
+	DurableLease lease;
+	DurableProbe by_id;
+	DurableTables tables;
+	TimestampTz now;
+	/* completed tasks whose results are not written yet */
+	DurableRow *results;
+	int			nresults;
+} Settle;
+
+/* false: the token is not known (any more), and nothing stays open */
+static bool
+look(Settle *settle)
+{
+	Snapshot	snapshot = durable_snapshot_push();
+
+	if (!durable_lease_find(settle->token, &settle->lease) ||
+		settle->lease.kind != LEASE_OF_TASKS)
+	{
+		durable_snapshot_pop();
+		return false;
+	}
+	durable_task_open_by_id(&settle->by_id, snapshot);
+	return true;
+}
+
+static void
+look_away(Settle *settle)
+{
+	durable_probe_close(&settle->by_id);
+	durable_snapshot_pop();
+}
+
+static void
+flush_results(Settle *settle)
+{
+	if (settle->nresults == 0)
+		return;
+	durable_writer_insert_many(durable_tables_get(&settle->tables, TABLE_RESULT),
+							   settle->results, settle->nresults);
+	settle->nresults = 0;
+}
+
+/* The row's own texts live in the probe's slot; a queued result needs copies. */
+static void
+copy_references(DurableRow *row, int first, int last)
+{
+	for (int i = first; i <= last; i++)
+	{
+		if (!row->nulls[i])
+			row->values[i] = datumCopy(row->values[i], false, -1);
+	}
+}
+
+static TM_Result
+complete_in_batch(Settle *settle, DurableRow *task, const DurableOutcome *outcome)
+{
+	DurableRow *row;
+	TM_Result	result =
+		durable_writer_delete(durable_tables_get(&settle->tables, TABLE_TASK),
+							  &task->tid, true);
+
+	if (result != TM_Ok)
+		return result;
+	if (settle->nresults == RESULT_BATCH)
+		flush_results(settle);
+	row = &settle->results[settle->nresults++];
+	durable_result_of(task, outcome, settle->now, row);
+	copy_references(row, RESULT_NAMESPACE, RESULT_TASK_ID);
+	return TM_Ok;
+}
+
+static TM_Result
+act(Settle *settle, DurableRow *task, DurableTarget *target)
+{
+	DurableOutcome outcome = {
+		.status = TASK_COMPLETED, .output = target->output, .events = target->events
+	};
+
+	switch (settle->action)
+	{
+		case SETTLE_COMPLETE:
+			if (settle->results != NULL)
+				return complete_in_batch(settle, task, &outcome);
+			return durable_outcome_end(&settle->tables, task, &outcome,
+									   settle->now, true);
+		case SETTLE_FAIL:
+			return durable_outcome_failed(&settle->tables, task, target->error,
+										  target->events, settle->now, true);
+		case SETTLE_RELEASE:
+			return durable_outcome_requeue(&settle->tables, task, settle->now,
+										   settle->now, true);
+	}
+	return TM_Deleted;
+}
+
+/* Looks again under a new snapshot as long as others change the task first. */
+static bool
+settle_one(Settle *settle, DurableTarget *target, bool *looking)
+{
+	while (*looking)
+	{
+		DurableRow	task;
+		TM_Result	result;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!durable_lease_holds(&settle->lease, target->id) ||
+			!durable_task_find_number(&settle->by_id, target->id, &task) ||
+			(target->task_id != NULL &&
+			 durable_task_id_generated(target->task_id, &target->id) !=
+			 task.nulls[TASK_TASK_ID]))
+			return false;
+		result = act(settle, &task, target);
+		if (result == TM_Ok)
+			return true;
+		if (result != TM_Updated)
+			return false;
+		look_away(settle);
+		*looking = look(settle);
+	}
+	return false;
+}
+
+static int
+compare_targets(const void *a, const void *b)
+{
+	int64		x = ((const DurableTarget *) a)->id;
+	int64		y = ((const DurableTarget *) b)->id;
+
+	return (x > y) - (x < y);
+}
+
+/* Explicit ids become numbers, so that rows are locked in one order. An id
+ * that is not there gets 0, which no round holds. */
+static void
+number_targets(Settle *settle, DurableTarget *targets, int n)
+{
+	DurableProbe by_task_id;
+	bool		open = false;
+
+	for (int i = 0; i < n; i++)
+	{
+		Datum		keys[2];
+		DurableRow	row;
+
+		if (targets[i].task_id == NULL ||
+			durable_task_id_generated(targets[i].task_id, &targets[i].id))
+			continue;
+		if (!open)
+			durable_task_open_by_task_id(&by_task_id, GetActiveSnapshot());
+		open = true;
+		keys[0] = PointerGetDatum(settle->lease.namespace);
+		keys[1] = PointerGetDatum(targets[i].task_id);
+		targets[i].id = durable_probe_find(&by_task_id, keys, &row) ?
+			DatumGetInt64(row.values[TASK_ID]) : 0;
+	}
+	if (open)
+		durable_probe_close(&by_task_id);
+	qsort(targets, n, sizeof(DurableTarget), compare_targets);
+}
+
+/* The round's row: gone with its last task, shorter when tasks went back to a
+ * queue, and otherwise left alone. */
+static void
+update_round(Settle *settle, const DurableTarget *targets, int n, int settled)
+{
+	int64	   *ids;
+	int			dropped = 0;
+
+	if (settled == 0 ||
+		(settle->action == SETTLE_COMPLETE && settled < settle->lease.nids))
+		return;
+	if (settle->action == SETTLE_COMPLETE)
+	{
+		/* if somebody renews it at this moment it lapses later, empty */
+		durable_snapshot_push();
+		(void) durable_lease_delete(&settle->lease, false);
+		durable_snapshot_pop();
+		return;
+	}
+	ids = palloc(sizeof(int64) * n);
+	for (int i = 0; i < n; i++)
+	{
+		if (targets[i].settled)
+			ids[dropped++] = targets[i].id;
+	}
+	durable_lease_drop(settle->token, ids, dropped);
+	pfree(ids);
+}
+
+static int
+settle_targets(Settle *settle, DurableTarget *targets, int n)
+{
+	bool		looking = true;
+	int			settled = 0;
+
+	if (settle->action == SETTLE_COMPLETE && n > 1)
+		settle->results = palloc(sizeof(DurableRow) * Min(n, RESULT_BATCH));
+	for (int i = 0; i < n; i++)
+	{
+		targets[i].settled = settle_one(settle, &targets[i], &looking);
+		settled += targets[i].settled;
+	}
+	flush_results(settle);
+	if (looking)
+		look_away(settle);
+	durable_tables_close(&settle->tables);
+	update_round(settle, targets, n, settled);
+	CommandCounterIncrement();
+	return settled;
+}
+
+int
+durable_settle(const pg_uuid_t *token, DurableSettleAction action,
+			   DurableTarget *targets, int n)
+{
+	Settle		settle = {.token = token, .action = action, .now = durable_clock_now()};
+
+	durable_tables_init(&settle.tables);
+	if (!look(&settle))
+		return 0;
+	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
+	number_targets(&settle, targets, n);
+	return settle_targets(&settle, targets, n);
+}
+
+int
+durable_release_all(const pg_uuid_t *token)
+{
+	Settle		settle = {.token = token, .action = SETTLE_RELEASE, .now = durable_clock_now()};
+	DurableTarget *targets;
+	int			n;
+
+	durable_tables_init(&settle.tables);
+	if (!look(&settle))
+		return 0;
+	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
+	n = settle.lease.nids;
+	targets = palloc0(sizeof(DurableTarget) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		targets[i].id = settle.lease.ids[i];
+	return settle_targets(&settle, targets, n);
+}
+
+static int
+count_held(const DurableLease *lease)
+{
+	DurableProbe by_id;
+	DurableRow	row;
+	int			held = 0;
+
+	if (lease->kind != LEASE_OF_TASKS)
+		return lease->nids;
+	durable_task_open_by_id(&by_id, GetActiveSnapshot());
+	for (int i = 0; i < lease->nids; i++)
+		held += durable_task_find_number(&by_id, lease->ids[i], &row);
+	durable_probe_close(&by_id);
+	return held;
+}
+
+int
+durable_renew_lease(const pg_uuid_t *token, const Interval *span)
+{
+	for (;;)
+	{
+		DurableLease lease;
+		TM_Result	result = TM_Deleted;
+		int			held = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		durable_snapshot_push();
+		if (durable_lease_find(token, &lease))
+		{
+			durable_access_require(lease.namespace,
+								   lease.kind == LEASE_OF_TASKS ?
+								   PRIVILEGE_WORK : PRIVILEGE_START);
+			held = count_held(&lease);
+			lease.until = durable_clock_add(durable_clock_now(), span);
+			if (held > 0)
+				result = durable_lease_update(&lease, true);
+		}
+		durable_snapshot_pop();
+		if (result == TM_Ok)
+			return held;
+		if (result != TM_Updated)
+			return 0;
+	}
+}
+
+bool
+durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
+{
+	Settle		settle = {.token = token};
+	DurableTarget target = {.task_id = task_id};
+	DurableRow	row;
+	bool		holds;
+
+	if (!look(&settle))
+		return false;
+	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
+	number_targets(&settle, &target, 1);
+	holds = durable_lease_holds(&settle.lease, target.id) &&
+		durable_task_find_number(&settle.by_id, target.id, &row);
+	look_away(&settle);
+	*id = target.id;
+	return holds;
+}
+
+/* Out of whichever list it is in. A promotion may move it at this moment; a
+ * task that is in neither list is claimed. */
+static void
+unlist(const DurableRow *task)
+{
+	int64		id = DatumGetInt64(task->values[TASK_ID]);
+
+	for (int i = 0; i < 2; i++)
+	{
+		bool		found;
+
+		durable_snapshot_push();
+		found = durable_ready_remove(id, DatumGetInt32(task->values[TASK_PRIORITY]),
+									 DatumGetTextPP(task->values[TASK_NAMESPACE]),
+									 DatumGetTextPP(task->values[TASK_QUEUE])) ||
+			(!task->nulls[TASK_RUN_AT] &&
+			 durable_delayed_remove(id, DatumGetTimestampTz(task->values[TASK_RUN_AT])));
+		durable_snapshot_pop();
+		if (found || task->nulls[TASK_RUN_AT])
+			return;
+	}
+}
+
+bool
+durable_cancel(text *namespace, text *task_id)
+{
+	TM_Result	result;
+
+	do
+	{
+		DurableOutcome outcome = {.status = TASK_CANCELLED};
+		DurableTables tables;
+		DurableProbe by_id;
+		DurableProbe by_task_id;
+		DurableRow	task;
+		Snapshot	snapshot = durable_snapshot_push();
+
+		CHECK_FOR_INTERRUPTS();
+		durable_tables_init(&tables);
+		durable_task_open_by_id(&by_id, snapshot);
+		durable_task_open_by_task_id(&by_task_id, snapshot);
+		result = TM_Deleted;
+		if (durable_task_find(&by_id, &by_task_id, namespace, task_id, &task))
+			result = durable_outcome_end(&tables, &task, &outcome,
+										 durable_clock_now(), true);
+		if (result == TM_Ok)
+			unlist(&task);
+		durable_tables_close(&tables);
+		durable_probe_close(&by_task_id);
+		durable_probe_close(&by_id);
+		durable_snapshot_pop();
+	} while (result == TM_Updated);
+	return result == TM_Ok;
+}

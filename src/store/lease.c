@@ -1,0 +1,276 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease.c
+ *	  durable.lease: claim rounds.
+ *
+ * The token is a uuid whose first half is the lease's id, so that new rows go
+ * to the right edge of the index, and whose second half is random, so that it
+ * cannot be guessed.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/ids.h"
+#include "store/lease.h"
+
+static const char *const kind_names[] = {
+	[LEASE_OF_TASKS] = "task",
+	[LEASE_OF_RESULTS] = "result",
+};
+
+static DurableKey
+lapse_key(void)
+{
+	DurableKey	none = {{0, 0}, InvalidOid};
+
+	return durable_shared == NULL ? none : durable_key("lease", NULL, 0, NULL, 0);
+}
+
+void
+durable_lease_new(DurableLease *lease)
+{
+	uint64		number;
+
+	memset(lease, 0, sizeof(DurableLease));
+	lease->id = durable_sequence_next(SEQ_LEASE);
+	number = pg_hton64((uint64) lease->id);
+	memcpy(lease->token.data, &number, sizeof(number));
+	if (!pg_strong_random(lease->token.data + sizeof(number),
+						  UUID_LEN - sizeof(number)))
+		ereport(ERROR,
+				errcode(ERRCODE_INTERNAL_ERROR),
+				errmsg("could not generate random values"));
+}
+
+static void
+lease_to_row(const DurableLease *lease, DurableRow *row)
+{
+	row->tid = lease->tid;
+	durable_row_set(row, LEASE_ID, Int64GetDatum(lease->id));
+	durable_row_set(row, LEASE_TOKEN, UUIDPGetDatum(&lease->token));
+	durable_row_set(row, LEASE_UNTIL, TimestampTzGetDatum(lease->until));
+	durable_row_set(row, LEASE_CLAIMED_AT, TimestampTzGetDatum(lease->claimed_at));
+	durable_row_set(row, LEASE_KIND, CStringGetTextDatum(kind_names[lease->kind]));
+	durable_row_set(row, LEASE_NAMESPACE, PointerGetDatum(lease->namespace));
+	durable_row_set_pointer(row, LEASE_WORKER, lease->worker);
+	durable_row_set(row, LEASE_IDS,
+					PointerGetDatum(durable_ids_to_array(lease->ids, lease->nids)));
+}
+
+static void
+lease_from_row(const DurableRow *row, DurableLease *lease)
+{
+	lease->tid = row->tid;
+	lease->id = DatumGetInt64(row->values[LEASE_ID]);
+	lease->token = *DatumGetUUIDP(row->values[LEASE_TOKEN]);
+	lease->until = DatumGetTimestampTz(row->values[LEASE_UNTIL]);
+	lease->claimed_at = DatumGetTimestampTz(row->values[LEASE_CLAIMED_AT]);
+	lease->kind = strcmp(TextDatumGetCString(row->values[LEASE_KIND]), "task") == 0 ?
+		LEASE_OF_TASKS : LEASE_OF_RESULTS;
+	lease->namespace = DatumGetTextPCopy(row->values[LEASE_NAMESPACE]);
+	lease->worker = row->nulls[LEASE_WORKER] ? NULL :
+		DatumGetTextPCopy(row->values[LEASE_WORKER]);
+	lease->ids = durable_ids_from_array(DatumGetArrayTypeP(row->values[LEASE_IDS]),
+										&lease->nids);
+}
+
+/* A lease now stands in the index: whoever looks for lapsed ones must know. */
+static void
+announce(TimestampTz until)
+{
+	DurableKey	key;
+
+	if (durable_shared == NULL)
+		return;
+	key = lapse_key();
+	durable_hint_inserted(&key, 0, until);
+}
+
+void
+durable_lease_insert(DurableLease *lease)
+{
+	DurableWriter writer;
+	DurableRow	row;
+
+	lease_to_row(lease, &row);
+	durable_writer_open(&writer, REL_LEASE, true);
+	durable_writer_insert(&writer, &row);
+	durable_writer_close(&writer);
+	announce(lease->until);
+}
+
+bool
+durable_lease_find(const pg_uuid_t *token, DurableLease *lease)
+{
+	uint64		number;
+	Datum		key;
+	DurableProbe probe;
+	DurableRow	row;
+	bool		found;
+
+	memcpy(&number, token->data, sizeof(number));
+	key = Int64GetDatum((int64) pg_ntoh64(number));
+	durable_probe_open(&probe, REL_LEASE, IDX_LEASE_PKEY, GetActiveSnapshot(), 1);
+	found = durable_probe_find(&probe, &key, &row) &&
+		memcmp(DatumGetUUIDP(row.values[LEASE_TOKEN])->data, token->data, UUID_LEN) == 0;
+	if (found)
+		lease_from_row(&row, lease);
+	durable_probe_close(&probe);
+	return found;
+}
+
+bool
+durable_lease_holds(const DurableLease *lease, int64 id)
+{
+	int			low = 0;
+	int			high = lease->nids;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (lease->ids[middle] == id)
+			return true;
+		if (lease->ids[middle] < id)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+TM_Result
+durable_lease_update(const DurableLease *lease, bool wait)
+{
+	DurableWriter writer;
+	DurableRow	row;
+	TM_Result	result;
+
+	lease_to_row(lease, &row);
+	durable_writer_open(&writer, REL_LEASE, true);
+	result = durable_writer_update(&writer, &row, wait);
+	durable_writer_close(&writer);
+	if (result == TM_Ok)
+		announce(lease->until);
+	return result;
+}
+
+TM_Result
+durable_lease_delete(const DurableLease *lease, bool wait)
+{
+	DurableWriter writer;
+	ItemPointerData tid = lease->tid;
+	TM_Result	result;
+
+	durable_writer_open(&writer, REL_LEASE, false);
+	result = durable_writer_delete(&writer, &tid, wait);
+	durable_writer_close(&writer);
+	return result;
+}
+
+static bool
+listed(const int64 *ids, int n, int64 id)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (ids[i] == id)
+			return true;
+	}
+	return false;
+}
+
+void
+durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n)
+{
+	for (;;)
+	{
+		DurableLease lease;
+		TM_Result	result = TM_Ok;
+		int			left = 0;
+		bool		found;
+
+		CHECK_FOR_INTERRUPTS();
+		durable_snapshot_push();
+		found = durable_lease_find(token, &lease);
+		if (found)
+		{
+			for (int i = 0; i < lease.nids; i++)
+			{
+				if (!listed(ids, n, lease.ids[i]))
+					lease.ids[left++] = lease.ids[i];
+			}
+			lease.nids = left;
+			result = left == 0 ? durable_lease_delete(&lease, true) :
+				durable_lease_update(&lease, true);
+		}
+		durable_snapshot_pop();
+		if (!found || result != TM_Updated)
+			return;
+	}
+}
+
+bool
+durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot, TimestampTz now)
+{
+	DurableKey	key = lapse_key();
+	DurableHint hint;
+	ScanKeyData scan_key;
+
+	durable_hint_begin(&hint, &key, 0);
+	scan->now = now;
+	scan->patience = DURABLE_WALK_PATIENCE;
+	scan->next = hint.start;
+	if (hint.start > now)
+		return false;
+	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 1, 1);
+	ScanKeyInit(&scan_key, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
+				TimestampTzGetDatum(hint.start));
+	durable_walk_start(&scan->walk, &scan_key, &hint);
+	return true;
+}
+
+bool
+durable_lapsed_scan_next(DurableLapsedScan *scan, DurableLease *lease)
+{
+	while (durable_walk_next(&scan->walk))
+	{
+		bool		visible;
+		bool		later = (scan->walk.position >= scan->now);
+
+		CHECK_FOR_INTERRUPTS();
+		visible = durable_walk_visible(&scan->walk);
+		scan->next = scan->walk.position;
+		if (later && (visible || !scan->walk.intact || --scan->patience == 0))
+		{
+			durable_walk_stop(&scan->walk, false);
+			return false;
+		}
+		if (visible)
+		{
+			DurableRow	row;
+
+			durable_slot_row(scan->walk.slot, &row);
+			lease_from_row(&row, lease);
+			return true;
+		}
+	}
+	durable_walk_stop(&scan->walk, true);
+	scan->next = DURABLE_POSITION_END;
+	return false;
+}
+
+void
+durable_lapsed_scan_close(DurableLapsedScan *scan)
+{
+	durable_walk_close(&scan->walk);
+}

@@ -1,0 +1,84 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease.h
+ *	  durable.lease: claim rounds.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_STORE_LEASE_H
+#define DURABLE_STORE_LEASE_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/walk.h"
+
+enum
+{
+	LEASE_ID,
+	LEASE_TOKEN,
+	LEASE_UNTIL,
+	LEASE_CLAIMED_AT,
+	LEASE_KIND,
+	LEASE_NAMESPACE,
+	LEASE_WORKER,
+	LEASE_IDS,
+	LEASE_COLUMNS
+};
+
+typedef enum DurableLeaseKind
+{
+	LEASE_OF_TASKS,
+	LEASE_OF_RESULTS
+} DurableLeaseKind;
+
+typedef struct DurableLease
+{
+	int64		id;
+	pg_uuid_t	token;
+	TimestampTz until;
+	TimestampTz claimed_at;
+	DurableLeaseKind kind;
+	text	   *namespace;
+	text	   *worker;			/* or NULL */
+	int			nids;
+	int64	   *ids;			/* ascending */
+	ItemPointerData tid;		/* where it was read */
+} DurableLease;
+
+/* A new token; its number is the lease's id, the rest is random. */
+extern void durable_lease_new(DurableLease *lease);
+
+extern void durable_lease_insert(DurableLease *lease);
+
+/* The live lease behind a token, as the active snapshot sees it, copied into
+ * the current memory context. */
+extern bool durable_lease_find(const pg_uuid_t *token, DurableLease *lease);
+
+extern bool durable_lease_holds(const DurableLease *lease, int64 id);
+
+/* Rewrites until and ids at lease->tid. Deletes. Not waiting: see rel.h */
+extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
+extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
+
+/* Takes ids out of the round, waiting for whoever changes it; the round ends
+ * with its last id. Quiet when the round is gone. */
+extern void durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n);
+
+/* Leases that have lapsed; as with delayed tasks, opening is cheap when
+ * none can have. */
+typedef struct DurableLapsedScan
+{
+	DurableWalk walk;
+	TimestampTz now;
+	TimestampTz next;
+	int			patience;
+} DurableLapsedScan;
+
+extern bool durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot, TimestampTz now);
+extern bool durable_lapsed_scan_next(DurableLapsedScan *scan, DurableLease *lease);
+extern void durable_lapsed_scan_close(DurableLapsedScan *scan);
+
+#endif							/* DURABLE_STORE_LEASE_H */

@@ -1,0 +1,230 @@
+/*-------------------------------------------------------------------------
+ *
+ * ready.c
+ *	  durable.task_ready: the ids that can be claimed now, in claim order.
+ *
+ * Rows are only ever inserted and deleted. The index (namespace, queue,
+ * priority DESC, id) is the claim order. With shared memory the scan goes
+ * priority by priority: each has a hint of its own, so that a new row of a
+ * higher priority does not send the scan through the dead rows of the lower
+ * ones again. Without, it is one walk over the queue.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
+
+#include "base/guc.h"
+#include "base/wakeup.h"
+#include "store/ready.h"
+
+/* columns of the index */
+enum
+{
+	ORDER_NAMESPACE = 1,
+	ORDER_QUEUE,
+	ORDER_PRIORITY,
+	ORDER_ID,
+	ORDER_COLUMNS = ORDER_ID
+};
+
+DurableKey
+durable_queue_key(const text *namespace, const text *queue)
+{
+	DurableKey	none = {{0, 0}, InvalidOid};
+
+	if (durable_shared == NULL)
+		return none;
+	return durable_key("queue", VARDATA_ANY(namespace), VARSIZE_ANY_EXHDR(namespace),
+					   VARDATA_ANY(queue), VARSIZE_ANY_EXHDR(queue));
+}
+
+static void
+fill_row(DurableRow *row, int64 id, int32 priority, text *namespace, text *queue)
+{
+	durable_row_set(row, READY_ID, Int64GetDatum(id));
+	durable_row_set(row, READY_PRIORITY, Int32GetDatum(priority));
+	durable_row_set(row, READY_NAMESPACE, PointerGetDatum(namespace));
+	durable_row_set(row, READY_QUEUE, PointerGetDatum(queue));
+}
+
+static void
+announce(text *namespace, text *queue, int32 priority, int64 first, int count)
+{
+	DurableKey	key;
+
+	if (durable_shared == NULL)
+		return;
+	key = durable_queue_key(namespace, queue);
+	durable_hint_inserted(&key, priority, first);
+	durable_wakeup_note(&key, count);
+}
+
+void
+durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
+					 text *namespace, text *queue)
+{
+	DurableRow	row;
+
+	fill_row(&row, id, priority, namespace, queue);
+	durable_writer_insert(writer, &row);
+	announce(namespace, queue, priority, id, 1);
+}
+
+void
+durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
+						  int32 priority, text *namespace, text *queue)
+{
+	DurableRow *rows = palloc(sizeof(DurableRow) * n);
+
+	for (int i = 0; i < n; i++)
+		fill_row(&rows[i], ids[i], priority, namespace, queue);
+	durable_writer_insert_many(writer, rows, n);
+	announce(namespace, queue, priority, ids[0], n);
+	pfree(rows);
+}
+
+bool
+durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		keys[ORDER_COLUMNS] = {
+		PointerGetDatum(namespace), PointerGetDatum(queue),
+		Int32GetDatum(priority), Int64GetDatum(id)
+	};
+	bool		removed = false;
+
+	durable_probe_open(&probe, REL_TASK_READY, IDX_READY_ORDER,
+					   GetActiveSnapshot(), ORDER_COLUMNS);
+	if (durable_probe_find(&probe, keys, &row))
+	{
+		DurableWriter writer;
+
+		durable_writer_open(&writer, REL_TASK_READY, false);
+		removed = (durable_writer_delete(&writer, &row.tid, true) == TM_Ok);
+		durable_writer_close(&writer);
+	}
+	durable_probe_close(&probe);
+	return removed;
+}
+
+/* Keys for "this queue, priority <op> p, id >= first". */
+static void
+start_walk(DurableReadyScan *scan, StrategyNumber op, RegProcedure op_proc,
+		   int32 priority, int64 first, const DurableHint *hint)
+{
+	ScanKeyData keys[ORDER_COLUMNS];
+
+	ScanKeyInit(&keys[0], ORDER_NAMESPACE, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(scan->namespace));
+	ScanKeyInit(&keys[1], ORDER_QUEUE, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(scan->queue));
+	ScanKeyInit(&keys[2], ORDER_PRIORITY, op, op_proc, Int32GetDatum(priority));
+	ScanKeyInit(&keys[3], ORDER_ID, BTGreaterEqualStrategyNumber, F_INT8GE,
+				Int64GetDatum(first));
+	durable_walk_start(&scan->walk, keys, hint);
+}
+
+static int32
+entry_priority(DurableReadyScan *scan)
+{
+	bool		isnull;
+
+	return DatumGetInt32(index_getattr(scan->walk.scan->xs_itup, ORDER_PRIORITY,
+									   scan->walk.scan->xs_itupdesc, &isnull));
+}
+
+void
+durable_ready_scan_open(DurableReadyScan *scan, Snapshot snapshot,
+						text *namespace, text *queue)
+{
+	scan->namespace = namespace;
+	scan->queue = queue;
+	scan->key = durable_queue_key(namespace, queue);
+	scan->levels = (durable_shared != NULL && durable_use_scan_hints);
+	scan->in_level = false;
+	scan->exhausted = false;
+	durable_walk_open(&scan->walk, REL_TASK_READY, IDX_READY_ORDER, snapshot,
+					  ORDER_COLUMNS, ORDER_ID);
+	start_walk(scan, BTLessEqualStrategyNumber, F_INT4LE, PG_INT32_MAX,
+			   DURABLE_POSITION_MIN, NULL);
+}
+
+/*
+ * Go to the next priority that has index entries, dead or alive, and begin at
+ * its hint. The entry that showed the priority is read again: the hint must be
+ * begun before the entries that it vouches for are read.
+ */
+static bool
+next_level(DurableReadyScan *scan)
+{
+	DurableHint hint;
+
+	if (!durable_walk_next(&scan->walk))
+		return false;
+	scan->priority = entry_priority(scan);
+	durable_hint_begin(&hint, &scan->key, scan->priority);
+	start_walk(scan, BTEqualStrategyNumber, F_INT4EQ, scan->priority,
+			   hint.start, &hint);
+	scan->in_level = true;
+	return true;
+}
+
+static void
+leave_level(DurableReadyScan *scan)
+{
+	durable_walk_stop(&scan->walk, true);
+	scan->in_level = false;
+	if (scan->priority == PG_INT32_MIN)
+		scan->exhausted = true;
+	else
+		start_walk(scan, BTLessStrategyNumber, F_INT4LT, scan->priority,
+				   DURABLE_POSITION_MIN, NULL);
+}
+
+bool
+durable_ready_scan_next(DurableReadyScan *scan)
+{
+	while (!scan->exhausted)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (scan->levels && !scan->in_level && !next_level(scan))
+			break;
+		if (!durable_walk_next(&scan->walk))
+		{
+			if (!scan->levels)
+				break;
+			leave_level(scan);
+			continue;
+		}
+		if (durable_walk_visible(&scan->walk))
+		{
+			if (!scan->levels)
+				scan->priority = entry_priority(scan);
+			scan->id = scan->walk.position;
+			return true;
+		}
+	}
+	scan->exhausted = true;
+	return false;
+}
+
+void
+durable_ready_scan_taken(DurableReadyScan *scan)
+{
+	if (scan->levels)
+		durable_hint_rescue(&scan->walk.hint, scan->id);
+}
+
+void
+durable_ready_scan_close(DurableReadyScan *scan)
+{
+	durable_walk_close(&scan->walk);
+}
