@@ -14,6 +14,7 @@
 #include "fmgr.h"
 
 #include "base/commit.h"
+#include "base/compat.h"
 #include "base/extension_state.h"
 #include "base/guc.h"
 #include "base/rel.h"

@@ -22,6 +22,12 @@
 #error "durable supports PostgreSQL 15 to 18"
 #endif
 
+/* 16: PGDLLEXPORT says what it means to gcc too; we hide all else */
+#if PG_VERSION_NUM < 160000
+#undef PGDLLEXPORT
+#define PGDLLEXPORT __attribute__((visibility("default")))
+#endif
+
 /* 16: PG_FUNCTION_INFO_V1 exports the function itself, not only its record */
 #define DURABLE_FUNCTION(name) \
 	extern PGDLLEXPORT Datum name(PG_FUNCTION_ARGS); \
