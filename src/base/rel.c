@@ -236,9 +236,11 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 	result = compat_table_update(writer->rel, &tid, writer->slot,
 								 GetCurrentCommandId(true), GetActiveSnapshot(),
 								 wait, &failure, &update_indexes, &summarizing);
+	/* "update = false": the hint that some index columns did not change needs a
+	 * planned query to look it up in */
 	if (result == TM_Ok && update_indexes && writer->target->ri_NumIndices > 0)
 		list_free(compat_insert_index_tuples(writer->target, writer->slot,
-											 writer->estate, true, false, NULL,
+											 writer->estate, false, false, NULL,
 											 NIL, summarizing));
 	return result;
 }
