@@ -428,9 +428,9 @@ server_kill9() {
 		[[ $left ]] || break
 		sleep 0.02
 	done
-	# Dead, but perhaps not yet reaped by its parent: to a new postmaster a zombie
-	# looks alive. An init that never reaps leaves only to forget it.
-	wait_until 2 process_reaped "$postmaster" || rm -f "$dir/postmaster.pid"
+	# Dead, but perhaps not yet reaped by its parent: to a new postmaster, a zombie
+	# looks alive, and an init may take its time: then forget it for it.
+	wait_until 1 process_reaped "$postmaster" || rm -f "$dir/postmaster.pid" "$SCRATCH/sock/.s.PGSQL.$(server_port "$1").lock"
 }
 
 process_reaped() { [[ ! -e /proc/$1 ]]; }

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """A worker of scripts/demo: claims tasks, does its work, settles them.
 
 Usage: demo-worker.py NAME BATCH QUEUE...   (connection by PGHOST, PGPORT, ...)
@@ -6,7 +6,7 @@ Usage: demo-worker.py NAME BATCH QUEUE...   (connection by PGHOST, PGPORT, ...)
 Its work is a row in public.ledger. The row and durable.complete commit together
 or not at all: that is what makes the effect of a task happen exactly once,
 whatever dies at whatever moment. BATCH is how many tasks it claims at a time;
-it settles them one by one if BATCH is small, else with complete_many.
+it settles a small round task by task, a big one with complete_many.
 
 SIGTERM ends it after the round in hand. It lives through a server crash: it
 connects again, and its lost claims come back to somebody when their lease ends.
@@ -20,6 +20,7 @@ import psycopg2
 
 NAME, BATCH, QUEUES = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 LEASE = "5 s"
+BIG = 50    # a round of so many is settled at once
 stopping = False
 
 
@@ -79,7 +80,7 @@ def work(db):
         tasks = claim(db)
         if not tasks:
             wait(db)
-        elif BATCH > 20:
+        elif BATCH >= BIG:
             settle_all(db, tasks)
         else:
             settle_each(db, tasks)

@@ -9,6 +9,7 @@
 
 #include "access/detoast.h"
 #include "catalog/pg_type_d.h"
+#include "funcapi.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 
@@ -129,6 +130,18 @@ durable_arg_token(FunctionCallInfo fcinfo, int n)
 	if (PG_ARGISNULL(n))
 		durable_error_null("token");
 	return PG_GETARG_UUID_P(n);
+}
+
+TupleDesc
+durable_result_desc(FunctionCallInfo fcinfo)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		ereport(ERROR,
+				errcode(ERRCODE_DATATYPE_MISMATCH),
+				errmsg("function must be declared to return a row"));
+	return BlessTupleDesc(desc);
 }
 
 text **

@@ -40,6 +40,9 @@ extern text *durable_check_task_id(text *task_id);
 /* a text array without nulls; not null, not longer than max */
 extern text **durable_arg_texts(FunctionCallInfo fcinfo, int n, const char *argument,
 								int max, int *count);
+/* the row type that the function was declared to return */
+extern TupleDesc durable_result_desc(FunctionCallInfo fcinfo);
+
 /* queue or task names: not empty, without duplicates */
 extern text **durable_arg_names(FunctionCallInfo fcinfo, int n, const char *argument, int *count);
 

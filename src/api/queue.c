@@ -90,17 +90,15 @@ durable_engine_now(PG_FUNCTION_ARGS)
 Datum
 durable_scan_hints(PG_FUNCTION_ARGS)
 {
-	TupleDesc	desc;
+	TupleDesc	desc = durable_result_desc(fcinfo);
 	uint64		full_passes;
 	uint64		rescued;
 	Datum		values[3];
 	bool		nulls[3] = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	durable_hint_counters(&full_passes, &rescued);
 	values[0] = BoolGetDatum(durable_shared != NULL);
 	values[1] = Int64GetDatum((int64) full_passes);
 	values[2] = Int64GetDatum((int64) rescued);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

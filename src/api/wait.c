@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/latch.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -53,6 +54,7 @@ typedef struct Wait
 	TimestampTz deadline;
 	TimestampTz next;			/* when something becomes due by itself */
 	int			polls;
+	MemoryContext scratch;
 } Wait;
 
 static void
@@ -89,15 +91,21 @@ register_waiter(Wait *wait)
 	wait->registered = durable_waiter_begin(keys, wait->nqueues);
 }
 
+/* Whatever a look allocates goes with it: a wait may look thousands of times. */
 static bool
 look_for_work(Wait *wait)
 {
 	TimestampTz now = durable_clock_now();
+	MemoryContext before = MemoryContextSwitchTo(wait->scratch);
+	bool		found;
 
 	wait->next = DURABLE_POSITION_END;
 	if (!wait->atomic)
 		wait->next = durable_maintain(now, DURABLE_MAINTAIN_PER_CLAIM);
-	return durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
+	found = durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
+	MemoryContextSwitchTo(before);
+	MemoryContextReset(wait->scratch);
+	return found;
 }
 
 /* In milliseconds, at least 1. */
@@ -142,6 +150,8 @@ wait_until_ready(Wait *wait)
 {
 	volatile bool ready = false;
 
+	wait->scratch = AllocSetContextCreate(CurrentMemoryContext, "durable wait",
+										  ALLOCSET_SMALL_SIZES);
 	register_waiter(wait);
 	PG_TRY();
 	{
@@ -161,7 +171,7 @@ Datum
 durable_wait_for_work(PG_FUNCTION_ARGS)
 {
 	Wait		wait = {0};
-	TupleDesc	desc;
+	TupleDesc	desc = durable_result_desc(fcinfo);
 	Datum		value;
 	bool		isnull = false;
 
@@ -170,12 +180,11 @@ durable_wait_for_work(PG_FUNCTION_ARGS)
 	durable_require_writable("durable.wait_for_work()");
 	read_arguments(fcinfo, &wait);
 	durable_require_active();
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	desc = BlessTupleDesc(desc);
 
 	if (!wait.atomic && SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+		ereport(ERROR,
+				errcode(ERRCODE_INTERNAL_ERROR),
+				errmsg("could not enter the server programming interface"));
 	value = BoolGetDatum(wait_until_ready(&wait));
 	if (!wait.atomic)
 		SPI_finish();
