@@ -18,7 +18,8 @@ SELECT pg_catalog.pg_extension_config_dump('durable.namespace_access', '');
 CREATE TABLE durable.identity (
 	system_identifier	bigint NOT NULL,
 	database			oid NOT NULL,
-	created_at			timestamptz NOT NULL DEFAULT pg_catalog.now()
+	created_at			timestamptz NOT NULL DEFAULT pg_catalog.now(),
+	PRIMARY KEY (system_identifier, database)
 );
 COMMENT ON TABLE durable.identity IS
 'the cluster and database this data belongs to; a row that names another marks a restored or cloned copy';

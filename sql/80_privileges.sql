@@ -89,10 +89,13 @@ BEGIN
 	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN
 		RAISE EXCEPTION 'role % does not exist', $1 USING ERRCODE = 'undefined_object';
 	END IF;
+	IF cardinality($3) = 0 THEN
+		RAISE EXCEPTION 'privileges must not be empty' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
 	SELECT p INTO wrong FROM unnest($3) p
 	 WHERE p <> ALL ('{start,signal,work,read,manage}'::text[]) LIMIT 1;
-	IF wrong IS NOT NULL OR cardinality($3) = 0 THEN
-		RAISE EXCEPTION 'unknown privilege "%"', coalesce(wrong, '')
+	IF wrong IS NOT NULL THEN
+		RAISE EXCEPTION 'unknown privilege "%"', wrong
 			USING ERRCODE = 'invalid_parameter_value',
 				  HINT = 'The privileges are start, signal, work, read and manage.';
 	END IF;

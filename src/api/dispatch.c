@@ -102,34 +102,45 @@ durable_dispatch(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(item.task_id);
 }
 
+/* A null element asks for a generated id. */
+static void
+read_task_ids(FunctionCallInfo fcinfo, int n, DurableTaskItem *items, int nitems)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(n), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elements, &nulls, &count);
+	if (count != nitems)
+		durable_error_value("task_ids", "It must have as many elements as inputs.");
+	for (int i = 0; i < count; i++)
+	{
+		if (!nulls[i])
+			items[i].task_id = check_explicit_id(DatumGetTextPP(elements[i]));
+	}
+}
+
 static DurableTaskItem *
 read_items(FunctionCallInfo fcinfo, int *count)
 {
 	Datum	   *elements;
 	bool	   *nulls;
 	DurableTaskItem *items;
-	text	  **task_ids = NULL;
-	int			nids = 0;
 
 	if (PG_ARGISNULL(1))
 		durable_error_null("inputs");
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), JSONBOID, -1, false, TYPALIGN_INT,
 					  &elements, &nulls, count);
-	if (!PG_ARGISNULL(12))
-	{
-		task_ids = durable_arg_texts(fcinfo, 12, "task_ids", *count, &nids);
-		if (nids != *count)
-			durable_error_value("task_ids", "It must have as many elements as inputs.");
-	}
 	items = palloc0(sizeof(DurableTaskItem) * Max(*count, 1));
 	for (int i = 0; i < *count; i++)
 	{
 		items[i].position = i;
 		if (!nulls[i])
 			items[i].input = durable_check_payload(elements[i], "input");
-		if (task_ids != NULL)
-			items[i].task_id = check_explicit_id(task_ids[i]);
 	}
+	if (!PG_ARGISNULL(12))
+		read_task_ids(fcinfo, 12, items, *count);
 	return items;
 }
 
