@@ -46,7 +46,7 @@ RETURNS record LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	ns text := durable.require_access($2, 'read');
-	nr bigint := CASE WHEN $1 ~ '^~[0-9]{1,18}$' THEN pg_catalog.substr($1, 2)::bigint END;
+	nr bigint := CASE WHEN $1 ~ '^~[1-9][0-9]{0,17}$' THEN pg_catalog.substr($1, 2)::bigint END;
 BEGIN
 	IF $1 IS NULL THEN
 		RAISE EXCEPTION 'task_id must not be null' USING ERRCODE = 'null_value_not_allowed';

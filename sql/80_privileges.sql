@@ -45,6 +45,9 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('start', 'EXECUTE ON ROUTINE durable.dispatch'),
 		('start', 'EXECUTE ON ROUTINE durable.dispatch_many'),
 		('start', 'EXECUTE ON ROUTINE durable.cancel_task'),
+		('start', 'EXECUTE ON ROUTINE durable.claim_results'),
+		('start', 'EXECUTE ON ROUTINE durable.ack_results'),
+		('start', 'EXECUTE ON ROUTINE durable.renew'),
 		('work', 'EXECUTE ON ROUTINE durable.claim'),
 		('work', 'EXECUTE ON ROUTINE durable.settle_and_claim'),
 		('work', 'EXECUTE ON ROUTINE durable.renew'),
@@ -56,8 +59,6 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.wait_for_work'),
 		('read', 'EXECUTE ON ROUTINE durable.task_status'),
 		('read', 'EXECUTE ON ROUTINE durable.queue_depth'),
-		('start', 'EXECUTE ON ROUTINE durable.claim_results'),
-		('start', 'EXECUTE ON ROUTINE durable.ack_results'),
 		('read', 'EXECUTE ON ROUTINE durable.has_access'),
 		('read', 'EXECUTE ON ROUTINE durable.require_access'),
 		('read', 'EXECUTE ON ROUTINE durable.engine_now'),
@@ -140,11 +141,13 @@ BEGIN
 	 WHERE a.namespace = ns AND a.role = $1;
 	DELETE FROM durable.namespace_access a
 	 WHERE a.namespace = ns AND a.role = $1 AND cardinality(a.privileges) = 0;
-	-- The objects stay granted while another namespace still needs them.
+	-- An object stays granted while any privilege left, in any namespace, opens it.
 	FOR target IN
 		SELECT o FROM unnest($3) p, durable.privilege_objects(p) o
-		 WHERE NOT EXISTS (SELECT FROM durable.namespace_access a
-							WHERE a.role = $1 AND p = ANY (a.privileges))
+		EXCEPT
+		SELECT o FROM durable.namespace_access a, unnest(a.privileges) p,
+			   durable.privilege_objects(p) o
+		 WHERE a.role = $1
 	LOOP
 		EXECUTE format('REVOKE %s FROM %s', target, $1);
 	END LOOP;

@@ -127,7 +127,11 @@ durable_settle_and_claim(PG_FUNCTION_ARGS)
 			.output = durable_arg_payload(fcinfo, 2, "output"),
 		};
 
-		(void) durable_settle(durable_arg_token(fcinfo, 1), SETTLE_COMPLETE, &target, 1);
+		if (durable_settle(durable_arg_token(fcinfo, 1), SETTLE_COMPLETE, &target, 1) == 0)
+			ereport(WARNING,
+					errcode(ERRCODE_WARNING),
+					errmsg("task \"%s\" was not settled", text_to_cstring(target.task_id)),
+					errdetail("The token no longer holds it; its output was dropped."));
 	}
 	(void) durable_claim_tasks(&claim, return_task, fcinfo->resultinfo);
 	return (Datum) 0;

@@ -40,14 +40,14 @@ typedef struct Dispatch
 } Dispatch;
 
 static void
-fill_task(const Dispatch *dispatch, const DurableTaskItem *item, int64 id, DurableRow *row)
+fill_task(const Dispatch *dispatch, const DurableTaskItem *item, DurableRow *row)
 {
 	const DurableTaskSpec *spec = dispatch->spec;
 	bool		has_backoff = spec->backoff != NULL && durable_interval_positive(spec->backoff);
 
 	for (int i = 0; i < TASK_COLUMNS; i++)
 		durable_row_set_null(row, i);
-	durable_row_set(row, TASK_ID, Int64GetDatum(id));
+	durable_row_set(row, TASK_ID, Int64GetDatum(item->id));
 	durable_row_set(row, TASK_CREATED_AT, TimestampTzGetDatum(dispatch->now));
 	if (spec->run_at > dispatch->now)
 		durable_row_set(row, TASK_RUN_AT, TimestampTzGetDatum(spec->run_at));
@@ -102,10 +102,8 @@ dispatch_generated(Dispatch *dispatch, DurableTaskItem *items, int n)
 		CHECK_FOR_INTERRUPTS();
 		for (int i = 0; i < batch; i++)
 		{
-			int64		id = durable_sequence_next(SEQ_TASK);
-
-			fill_task(dispatch, &items[done + i], id, &rows[i]);
-			dispatch->ids[dispatch->nids++] = id;
+			fill_task(dispatch, &items[done + i], &rows[i]);
+			dispatch->ids[dispatch->nids++] = items[done + i].id;
 		}
 		durable_writer_insert_many(durable_tables_get(&dispatch->tables, TABLE_TASK),
 								   rows, batch);
@@ -119,13 +117,13 @@ dispatch_generated(Dispatch *dispatch, DurableTaskItem *items, int n)
 
 /* false: the id is taken */
 static bool
-insert_explicit(Dispatch *dispatch, DurableTaskItem *item, int64 id)
+insert_explicit(Dispatch *dispatch, DurableTaskItem *item)
 {
 	DurableWriter *writer = durable_tables_get(&dispatch->tables, TABLE_TASK);
 	DurableRow	row;
 	ItemPointerData tid;
 
-	fill_task(dispatch, item, id, &row);
+	fill_task(dispatch, item, &row);
 	if (!durable_writer_insert_unless(writer, IDX_TASK_ID, &row))
 		return false;
 	tid = writer->slot->tts_tid;
@@ -142,11 +140,9 @@ dispatch_explicit(Dispatch *dispatch, DurableTaskItem *items, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		int64		id = durable_sequence_next(SEQ_TASK);
-
 		CHECK_FOR_INTERRUPTS();
-		if (insert_explicit(dispatch, &items[i], id))
-			dispatch->ids[dispatch->nids++] = id;
+		if (insert_explicit(dispatch, &items[i]))
+			dispatch->ids[dispatch->nids++] = items[i].id;
 		if (dispatch->nids == BATCH)
 			enlist(dispatch);
 	}
@@ -182,6 +178,9 @@ durable_dispatch_tasks(const DurableTaskSpec *spec, DurableTaskItem *items, int 
 
 	durable_tables_init(&dispatch.tables);
 	dispatch.ids = palloc(sizeof(int64) * BATCH);
+	/* numbers are age: they follow the caller's order */
+	for (int i = 0; i < n; i++)
+		items[i].id = durable_sequence_next(SEQ_TASK);
 	qsort(items, n, sizeof(DurableTaskItem), compare_items);
 	while (generated < n && items[generated].task_id == NULL)
 		generated++;

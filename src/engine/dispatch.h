@@ -34,6 +34,7 @@ typedef struct DurableTaskItem
 	void	   *input;			/* jsonb or NULL */
 	text	   *task_id;		/* or NULL: generated; filled in on return */
 	int			position;
+	int64		id;				/* filled in */
 } DurableTaskItem;
 
 /* Access and arguments were checked by the caller. Tasks whose id is taken by

@@ -134,6 +134,17 @@ act(Settle *settle, DurableRow *task, DurableTarget *target)
 	return TM_Deleted;
 }
 
+/* Whether the row is the task that the target names: a number's public form
+ * does not name a task that has an id of its own. */
+static bool
+names_row(const DurableTarget *target, const DurableRow *task)
+{
+	int64		id;
+
+	return target->task_id == NULL ||
+		durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID];
+}
+
 /* Looks again under a new snapshot as long as others change the task first. */
 static bool
 settle_one(Settle *settle, DurableTarget *target, bool *looking)
@@ -146,9 +157,7 @@ settle_one(Settle *settle, DurableTarget *target, bool *looking)
 		CHECK_FOR_INTERRUPTS();
 		if (!durable_lease_holds(&settle->lease, target->id) ||
 			!durable_task_find_number(&settle->by_id, target->id, &task) ||
-			(target->task_id != NULL &&
-			 durable_task_id_generated(target->task_id, &target->id) !=
-			 task.nulls[TASK_TASK_ID]))
+			!names_row(target, &task))
 			return false;
 		result = act(settle, &task, target);
 		if (result == TM_Ok)
@@ -340,7 +349,8 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
 	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
 	number_targets(&settle, &target, 1);
 	holds = durable_lease_holds(&settle.lease, target.id) &&
-		durable_task_find_number(&settle.by_id, target.id, &row);
+		durable_task_find_number(&settle.by_id, target.id, &row) &&
+		names_row(&target, &row);
 	look_away(&settle);
 	*id = target.id;
 	return holds;

@@ -82,11 +82,15 @@ durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
 						  int32 priority, text *namespace, text *queue)
 {
 	DurableRow *rows = palloc(sizeof(DurableRow) * n);
+	int64		first = ids[0];
 
 	for (int i = 0; i < n; i++)
+	{
 		fill_row(&rows[i], ids[i], priority, namespace, queue);
+		first = Min(first, ids[i]);
+	}
 	durable_writer_insert_many(writer, rows, n);
-	announce(namespace, queue, priority, ids[0], n);
+	announce(namespace, queue, priority, first, n);
 	pfree(rows);
 }
 

@@ -26,7 +26,7 @@ extern DurableKey durable_queue_key(const text *namespace, const text *queue);
 
 extern void durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
 								 text *namespace, text *queue);
-/* ids ascending, all of one queue and priority */
+/* all of one queue and priority */
 extern void durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
 									  int32 priority, text *namespace, text *queue);
 /* takes the task out, wherever it is; false = it was not there */
