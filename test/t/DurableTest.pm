@@ -1,0 +1,212 @@
+# What the TAP tests share: a server with the extension, a crash that spares no
+# process, SQLSTATEs, and psql sessions that can be left hanging.
+
+package DurableTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(usleep);
+
+our @EXPORT = qw(durable_node crash sqlstate pid_state wait_for);
+
+my @CONF = (
+	'log_statement = none',
+	'log_min_messages = info',
+	'max_connections = 60',
+	'max_prepared_transactions = 10',
+	'autovacuum_naptime = 1',
+	'restart_after_crash = on',
+	"timezone = 'UTC'");
+
+# durable_node(NAME, { preload => 0, start => 0, init => {...} }, CONF LINE...):
+# a running server with the extension in the database postgres.
+sub durable_node
+{
+	my ($name, $options, @conf) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+	$node->init(%{ $options->{init} // {} });
+	unshift @conf, "shared_preload_libraries = 'durable'" if $options->{preload} // 1;
+	$node->append_conf('postgresql.conf', join("\n", @CONF, @conf));
+	return $node unless $options->{start} // 1;
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION durable');
+	return $node;
+}
+
+# The state letter of a process, or '' when it is gone.
+sub pid_state
+{
+	my ($pid) = @_;
+	open my $in, '<', "/proc/$pid/stat" or return '';
+	my $line = <$in> // '';
+	close $in;
+	return $line =~ /^\d+ \(.*\) (\S)/s ? $1 : '';
+}
+
+sub children
+{
+	my ($parent) = @_;
+	my @pids;
+	for my $stat (glob '/proc/[0-9]*/stat')
+	{
+		open my $in, '<', $stat or next;
+		my $line = <$in> // '';
+		close $in;
+		push @pids, $1 if $line =~ /^(\d+) \(.*\) \S (\d+)/s && $2 == $parent;
+	}
+	return @pids;
+}
+
+# wait_for(CODE, WHAT): poll until CODE returns true. The bound is only a net.
+sub wait_for
+{
+	my ($code, $what) = @_;
+	for (1 .. 20 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		my $result = $code->();
+		return $result if $result;
+		usleep(50_000);
+	}
+	die "timed out waiting for $what";
+}
+
+# crash(NODE): SIGKILL to the postmaster and all its processes, as if the
+# machine had lost its power (except that what was written to files stays).
+sub crash
+{
+	my ($node) = @_;
+	my $pidfile = $node->data_dir . '/postmaster.pid';
+	my ($postmaster) = split /\n/, slurp_file($pidfile);
+	my @pids = children($postmaster);
+
+	$node->kill9;
+	kill 'KILL', @pids;
+	for my $pid ($postmaster, @pids)
+	{
+		wait_for(sub { pid_state($pid) =~ /^Z?$/ }, "process $pid to die");
+	}
+	# To the next postmaster a zombie that nobody reaps looks alive.
+	for (1 .. 40)
+	{
+		return unless pid_state($postmaster);
+		usleep(50_000);
+	}
+	my @lines = split /\n/, slurp_file($pidfile);
+	system 'ipcrm', '-m', $1 if ($lines[6] // '') =~ /(\d+)\s*$/;
+	unlink $pidfile;
+	return;
+}
+
+# sqlstate(NODE, SQL, { dbname, user }): the SQLSTATE of the first error, or ''.
+sub sqlstate
+{
+	my ($node, $sql, $options) = @_;
+	my ($status, $out, $err) = $node->psql(
+		$options->{dbname} // 'postgres',
+		"\\set VERBOSITY sqlstate\n$sql",
+		on_error_stop => 1,
+		extra_params  => [ $options->{user} ? ('-U', $options->{user}) : () ]);
+	return $1 if $err =~ /(?:ERROR|FATAL|PANIC):\s+([0-9A-Z]{5})/;
+	return $status == 0 ? '' : "psql: $err";
+}
+
+# A psql session. query() waits for the answer; send() does not, and answer()
+# waits for it later. An error does not end the session.
+package DurableTest::Session;
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+
+sub new
+{
+	my ($class, $node, %options) = @_;
+	my $self = bless { in => '', out => '', err => '', mark => 0, node => $node }, $class;
+	local $ENV{PGAPPNAME} = $options{name} // 'session';
+	my @command = (
+		$node->installed_command('psql'), '-XAtq',
+		'-v', 'VERBOSITY=verbose', '-d', $node->connstr($options{dbname} // 'postgres'),
+		$options{user} ? ('-U', $options{user}) : (), '-f', '-');
+	$self->{timer} = IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default);
+	$self->{run} = IPC::Run::start(\@command, '<', \$self->{in}, '>', \$self->{out},
+		'2>', \$self->{err}, $self->{timer});
+	$self->{pid} = $self->query('SELECT pg_backend_pid()');
+	return $self;
+}
+
+sub pid { return $_[0]->{pid}; }
+
+sub send
+{
+	my ($self, $sql) = @_;
+	my $mark = 'mark ' . ++$self->{mark};
+	$self->{in} .= "$sql;\n\\echo $mark\n\\warn $mark\n";
+	$self->{timer}->start($PostgreSQL::Test::Utils::timeout_default);
+	$self->{run}->pump_nb;
+	return;
+}
+
+# The rows that the last statements gave; error() holds what went wrong.
+sub answer
+{
+	my ($self) = @_;
+	my $mark = "mark $self->{mark}\n";
+	while ($self->{run}->pumpable
+		&& !(index($self->{out}, $mark) >= 0 && index($self->{err}, $mark) >= 0))
+	{
+		$self->{run}->pump;
+	}
+	my ($out, $err) = ($self->{out}, $self->{err});
+	$self->{out} = $self->{err} = '';
+	$out =~ s/(?:^|(?<=\n))mark \d+\n//g;
+	$err =~ s/(?:^|(?<=\n))mark \d+\n//g;
+	chomp $out;
+	$self->{last_error} = $err;
+	return $out;
+}
+
+# answered(): whether the answer to what was sent is there, without waiting.
+sub answered
+{
+	my ($self) = @_;
+	$self->{run}->pump_nb if $self->{run}->pumpable;
+	return index($self->{out}, "mark $self->{mark}\n") >= 0 || !$self->{run}->pumpable;
+}
+
+sub error { return $_[0]->{last_error}; }
+
+sub sqlstate
+{
+	my ($self) = @_;
+	return $self->{last_error} =~ /(?:ERROR|FATAL):\s+([0-9A-Z]{5}):/ ? $1 : '';
+}
+
+sub try
+{
+	my ($self, $sql) = @_;
+	$self->send($sql);
+	return $self->answer;
+}
+
+sub query
+{
+	my ($self, $sql) = @_;
+	my $out = $self->try($sql);
+	die "$sql\n$self->{last_error}" if $self->{last_error} =~ /(?:ERROR|FATAL):/;
+	return $out;
+}
+
+sub quit
+{
+	my ($self) = @_;
+	$self->{in} .= "\\q\n";
+	eval { $self->{run}->finish; 1 } or $self->{run}->kill_kill;
+	return;
+}
+
+1;
