@@ -6,7 +6,7 @@ import { reportCpu } from './lib/compare.mjs';
 import { durable } from './peers/durable.mjs';
 import { hand } from './peers/handwritten.mjs';
 import { cycle, settle } from './scenarios/cycle.mjs';
-import { batch, clients, stopClients } from './scenarios/batch.mjs';
+import { batch, clients } from './scenarios/batch.mjs';
 import { flat } from './scenarios/flat.mjs';
 import { xmin } from './scenarios/xmin.mjs';
 import { latency } from './scenarios/latency.mjs';
@@ -45,7 +45,6 @@ for (const name of names.length > 0 ? names : Object.keys(scenarios)) {
     process.stderr.write(`scenario ${name} failed: ${error.stack ?? error}\n`);
   }
 }
-await stopClients();
 reportCpu();
 
 process.stdout.write(render());

@@ -176,14 +176,14 @@ COMMENT ON FUNCTION durable.claim(text[], int, interval, text, text) IS
 CREATE FUNCTION durable.settle_and_claim(
 	task_id text, token uuid, output jsonb, queues text[],
 	max_tasks int DEFAULT 1, lease interval DEFAULT '30 s',
-	worker text DEFAULT NULL, namespace text DEFAULT NULL,
+	worker text DEFAULT NULL, namespace text DEFAULT NULL, strict boolean DEFAULT false,
 	OUT task_id text, OUT token uuid, OUT kind text, OUT name text,
 	OUT queue text, OUT namespace text, OUT input jsonb, OUT run_id text,
 	OUT seq int, OUT attempt int, OUT reclaims int, OUT priority int,
 	OUT headers jsonb, OUT lease_until timestamptz)
 RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'durable_settle_and_claim';
-COMMENT ON FUNCTION durable.settle_and_claim(text, uuid, jsonb, text[], int, interval, text, text) IS
-'complete one task and claim the next in one commit; a NULL task_id claims only, a stale token still claims';
+COMMENT ON FUNCTION durable.settle_and_claim(text, uuid, jsonb, text[], int, interval, text, text, boolean) IS
+'complete one task and claim the next in one commit; a NULL task_id claims only; a stale token still claims, with a warning, or is error 40001 when strict';
 
 CREATE FUNCTION durable.renew(token uuid, lease interval DEFAULT '30 s')
 RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_renew';

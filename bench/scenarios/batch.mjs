@@ -84,6 +84,7 @@ export async function clients({ quick, mine, rounds }) {
     })),
     rounds(7, 3),
   );
+  await pgbossClient.boss.stop({ graceful: false, close: true });
   for (const side of sides.slice(1)) {
     const r = ratioOf(series[sides[0].label].rate, series[side.label].rate);
     addRow({
@@ -229,7 +230,3 @@ const pgqClient = {
     return done;
   },
 };
-
-export async function stopClients() {
-  await pgbossClient.boss?.stop({ graceful: false, close: true });
-}

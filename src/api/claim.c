@@ -111,6 +111,24 @@ durable_claim(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* A worker whose own writes are in this transaction asks for the error: it
+ * takes them back together with the claim. */
+static void
+settle_before_claim(FunctionCallInfo fcinfo)
+{
+	bool		strict = !PG_ARGISNULL(8) && PG_GETARG_BOOL(8);
+	DurableTarget target = {
+		.task_id = durable_arg_task_id(fcinfo, 0),
+		.output = durable_arg_payload(fcinfo, 2, "output"),
+	};
+
+	if (durable_settle(durable_arg_token(fcinfo, 1), SETTLE_COMPLETE, &target, 1) == 0)
+		ereport(strict ? ERROR : WARNING,
+				errcode(strict ? ERRCODE_T_R_SERIALIZATION_FAILURE : ERRCODE_WARNING),
+				errmsg("task \"%s\" was not settled", text_to_cstring(target.task_id)),
+				errdetail("The token no longer holds it; its output was dropped."));
+}
+
 Datum
 durable_settle_and_claim(PG_FUNCTION_ARGS)
 {
@@ -121,18 +139,7 @@ durable_settle_and_claim(PG_FUNCTION_ARGS)
 	read_claim(fcinfo, 3, &claim);
 	durable_require_active();
 	if (!PG_ARGISNULL(0))
-	{
-		DurableTarget target = {
-			.task_id = durable_arg_task_id(fcinfo, 0),
-			.output = durable_arg_payload(fcinfo, 2, "output"),
-		};
-
-		if (durable_settle(durable_arg_token(fcinfo, 1), SETTLE_COMPLETE, &target, 1) == 0)
-			ereport(WARNING,
-					errcode(ERRCODE_WARNING),
-					errmsg("task \"%s\" was not settled", text_to_cstring(target.task_id)),
-					errdetail("The token no longer holds it; its output was dropped."));
-	}
+		settle_before_claim(fcinfo);
 	(void) durable_claim_tasks(&claim, return_task, fcinfo->resultinfo);
 	return (Datum) 0;
 }
