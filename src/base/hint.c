@@ -59,6 +59,7 @@ typedef struct Bucket
 {
 	slock_t		lock;
 	uint64		clock;
+	uint64		generation;		/* the highest of any entry so far */
 	Entry		entries[BUCKET_ENTRIES];
 } Bucket;
 
@@ -129,8 +130,10 @@ make_entry(Bucket *bucket, const DurableKey *key, int32 level, TimestampTz now)
 	victim->key = *key;
 	victim->level = level;
 	victim->position = DURABLE_POSITION_MIN;
-	/* whoever still holds the old entry's generation has missed too much */
-	victim->generation += 2 * RECENT;
+	/* no two lives of a list share a generation, in whichever slot: reports
+	 * between them went unheard, and whoever began before has missed them */
+	bucket->generation += 2 * RECENT;
+	victim->generation = bucket->generation;
 	victim->used = ++bucket->clock;
 	victim->last_full = now;
 	return victim;
@@ -233,6 +236,7 @@ durable_hint_inserted(const DurableKey *key, int32 level, int64 position)
 	{
 		entry->recent[entry->generation % RECENT] = position;
 		entry->generation++;
+		bucket->generation = Max(bucket->generation, entry->generation);
 		entry->position = Min(entry->position, position);
 	}
 	SpinLockRelease(&bucket->lock);
