@@ -108,6 +108,7 @@ durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
 											&TTSOpsVirtual);
 	writer->target = NULL;
 	writer->estate = NULL;
+	writer->locked = NULL;
 	Assert(RelationGetNumberOfAttributes(writer->rel) <= DURABLE_MAX_COLUMNS);
 	if (!with_indexes)
 		return;
@@ -125,6 +126,8 @@ durable_writer_close(DurableWriter *writer)
 		ExecCloseIndices(writer->target);
 		FreeExecutorState(writer->estate);
 	}
+	if (writer->locked)
+		ExecDropSingleTupleTableSlot(writer->locked);
 	ExecDropSingleTupleTableSlot(writer->slot);
 	table_close(writer->rel, NoLock);
 }
@@ -242,6 +245,25 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 		list_free(compat_insert_index_tuples(writer->target, writer->slot,
 											 writer->estate, false, false, NULL,
 											 NIL, summarizing));
+	return result;
+}
+
+TM_Result
+durable_writer_lock(DurableWriter *writer, ItemPointer tid, bool wait, bool strict,
+					DurableRow *row)
+{
+	TM_FailureData failure;
+	ItemPointerData latest = *tid;
+	TM_Result	result;
+
+	if (writer->locked == NULL)
+		writer->locked = table_slot_create(writer->rel, NULL);
+	result = table_tuple_lock(writer->rel, &latest, GetActiveSnapshot(), writer->locked,
+							  GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+							  wait ? LockWaitBlock : LockWaitSkip,
+							  strict ? 0 : TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
+	if (result == TM_Ok && row != NULL)
+		durable_slot_row(writer->locked, row);
 	return result;
 }
 

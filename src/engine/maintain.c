@@ -65,7 +65,7 @@ durable_promote_due(TimestampTz now, int max, TimestampTz *next)
 	return promoted;
 }
 
-/* The lease is deleted already; what somebody is settling right now stays in
+/* The lease is locked; what somebody is settling right now stays in
  * lease->ids. Returns how many tasks went back or ended. */
 static int
 take_over_tasks(DurableTables *tables, DurableLease *lease, TimestampTz now)
@@ -116,13 +116,21 @@ static int
 take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 {
 	int			taken;
+	int			listed;
 
-	if (durable_lease_delete(lease, false) != TM_Ok)
+	if (!durable_lease_lock(lease))
 		return 0;
+	listed = lease->nids;
 	taken = lease->kind == LEASE_OF_TASKS ?
 		take_over_tasks(tables, lease, now) : take_over_results(lease);
-	if (lease->nids > 0)
-		durable_lease_insert(lease);
+	/* changed in place: whoever waits for the row, with a task of it in hand,
+	 * has to find the rest of the list afterwards */
+	durable_snapshot_push();
+	if (lease->nids == 0)
+		(void) durable_lease_delete(lease, false);
+	else if (lease->nids < listed)
+		(void) durable_lease_update(lease, false);
+	durable_snapshot_pop();
 	return taken;
 }
 

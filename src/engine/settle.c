@@ -329,10 +329,8 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 				result = durable_lease_update(&lease, true);
 		}
 		durable_snapshot_pop();
-		if (result == TM_Ok)
+		if (result == TM_Ok || held == 0)
 			return held;
-		if (result != TM_Updated)
-			return 0;
 	}
 }
 

@@ -165,6 +165,19 @@ durable_lease_update(const DurableLease *lease, bool wait)
 	return result;
 }
 
+bool
+durable_lease_lock(const DurableLease *lease)
+{
+	DurableWriter writer;
+	ItemPointerData tid = lease->tid;
+	TM_Result	result;
+
+	durable_writer_open(&writer, REL_LEASE, false);
+	result = durable_writer_lock(&writer, &tid, false, true, NULL);
+	durable_writer_close(&writer);
+	return result == TM_Ok;
+}
+
 TM_Result
 durable_lease_delete(const DurableLease *lease, bool wait)
 {
@@ -214,7 +227,7 @@ durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n)
 				durable_lease_update(&lease, true);
 		}
 		durable_snapshot_pop();
-		if (!found || result != TM_Updated)
+		if (!found || result == TM_Ok)
 			return;
 	}
 }

@@ -59,6 +59,10 @@ extern bool durable_lease_find(const pg_uuid_t *token, DurableLease *lease);
 
 extern bool durable_lease_holds(const DurableLease *lease, int64 id);
 
+/* Locks this very version of the lease, not waiting; false: somebody holds it
+ * or has changed it. */
+extern bool durable_lease_lock(const DurableLease *lease);
+
 /* Rewrites until and ids at lease->tid. Deletes. Not waiting: see rel.h */
 extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
 extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
