@@ -124,12 +124,13 @@ take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 	taken = lease->kind == LEASE_OF_TASKS ?
 		take_over_tasks(tables, lease, now) : take_over_results(lease);
 	/* changed in place: whoever waits for the row, with a task of it in hand,
-	 * has to find the rest of the list afterwards */
+	 * has to find the rest of the list afterwards. Our lock is on it, so
+	 * "wait" does not. */
 	durable_snapshot_push();
 	if (lease->nids == 0)
-		(void) durable_lease_delete(lease, false);
+		(void) durable_lease_delete(lease, true);
 	else if (lease->nids < listed)
-		(void) durable_lease_update(lease, false);
+		(void) durable_lease_update(lease, true);
 	durable_snapshot_pop();
 	return taken;
 }
