@@ -101,7 +101,8 @@ look_for_work(Wait *wait)
 
 	wait->next = DURABLE_POSITION_END;
 	if (!wait->atomic)
-		wait->next = durable_maintain(now, DURABLE_MAINTAIN_PER_CLAIM);
+		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
+									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS);
 	found = durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);

@@ -369,8 +369,10 @@ row_state(Relation rel, ItemPointer tid)
 		tuple.t_len = ItemIdGetLength(item);
 		tuple.t_tableOid = RelationGetRelid(rel);
 		tuple.t_self = *tid;
-		/* the horizon only tells DEAD from RECENTLY_DEAD, which are one here */
-		state = HeapTupleSatisfiesVacuum(&tuple, FirstNormalTransactionId, buffer);
+		/* the horizon only tells DEAD from RECENTLY_DEAD, which are one here;
+		 * a version that was replaced in place stands for its successors */
+		state = HeapTupleHeaderIsHotUpdated(tuple.t_data) ? HEAPTUPLE_LIVE :
+			HeapTupleSatisfiesVacuum(&tuple, FirstNormalTransactionId, buffer);
 	}
 	else if (ItemIdIsRedirected(item))
 		state = HEAPTUPLE_LIVE;
