@@ -87,20 +87,14 @@ durable_require_access(PG_FUNCTION_ARGS)
 }
 
 static DurablePlan disown_plan = {
-	.name = "forget other identities",
-	.sql =
-	"DELETE FROM durable.identity i"
-	" WHERE i.system_identifier OPERATOR(pg_catalog.<>) $1"
-	" OR i.database OPERATOR(pg_catalog.<>) $2",
-	.nargs = 2,
-	.argtypes = {INT8OID, OIDOID},
+	.name = "forget the identity",
+	.sql = "DELETE FROM durable.identity",
 };
 
 static DurablePlan activate_plan = {
 	.name = "activate",
 	.sql =
-	"INSERT INTO durable.identity (system_identifier, database) VALUES ($1, $2)"
-	" ON CONFLICT ON CONSTRAINT identity_pkey DO NOTHING",
+	"INSERT INTO durable.identity (system_identifier, database) VALUES ($1, $2)",
 	.nargs = 2,
 	.argtypes = {INT8OID, OIDOID},
 };
@@ -131,7 +125,7 @@ durable_activate(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				errmsg("permission denied to activate this database"),
 				errhint("Only the role that owns the extension may do that."));
-	(void) durable_plan_run(&disown_plan, values, NULL);
+	(void) durable_plan_run(&disown_plan, NULL, NULL);
 	(void) durable_plan_run(&activate_plan, values, NULL);
 	back = (int64) durable_task_requeue_orphans();
 	durable_plan_end();

@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/latch.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -143,6 +144,8 @@ sleep_once(Wait *wait)
 					 time_to_sleep(wait), wait_event);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
+	/* the extension may have been dropped meanwhile */
+	AcceptInvalidationMessages();
 	durable_waiter_rearm();
 }
 

@@ -20,7 +20,9 @@
 
 #include "base/plan.h"
 #include "base/rel.h"
+#include "base/wakeup.h"
 #include "store/queue.h"
+#include "store/ready.h"
 
 enum
 {
@@ -122,5 +124,11 @@ durable_queue_set_paused(text *namespace, text *queue, bool paused)
 	durable_plan_begin();
 	changed = durable_plan_run(paused ? &pause_plan : &resume_plan, values, NULL);
 	durable_plan_end();
+	if (changed > 0 && !paused && durable_shared != NULL)
+	{
+		DurableKey	key = durable_queue_key(namespace, queue);
+
+		durable_wakeup_note(&key, PG_INT32_MAX);
+	}
 	return changed > 0;
 }
