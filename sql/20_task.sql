@@ -12,12 +12,14 @@ CREATE SEQUENCE durable.lease_seq AS bigint;
 SELECT pg_catalog.pg_extension_config_dump('durable.task_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('durable.lease_seq', '');
 
--- A row changes only when its task goes back to a queue, and every such change
--- is what refuses a settle that was under way with the old token.
+-- A row changes only when its task goes back to a queue. The change is what
+-- refuses a settle that is under way with the old token, and last_lease what
+-- refuses later ones: only a younger lease can hold the task.
 CREATE TABLE durable.task (
 	id				bigint NOT NULL,
 	created_at		timestamptz NOT NULL,
 	run_at			timestamptz,
+	last_lease		bigint,
 	priority		int NOT NULL,
 	attempt			int NOT NULL,
 	max_attempts	int NOT NULL,
@@ -70,8 +72,8 @@ CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed
 ALTER TABLE durable.task_delayed REPLICA IDENTITY USING INDEX task_delayed_due;
 SELECT pg_catalog.pg_extension_config_dump('durable.task_delayed', '');
 
--- One row per claim round. It is written when the round is claimed, when it is
--- renewed and when part of it goes back; settling one task of many leaves it.
+-- One row per claim round. It is written when the round is claimed and when it
+-- is renewed; a task that is settled or goes back stays in the list.
 CREATE TABLE durable.lease (
 	id			bigint NOT NULL,
 	token		uuid NOT NULL,

@@ -99,7 +99,7 @@ BEGIN
 	SELECT pg_catalog.count(*) INTO claimed
 	  FROM durable.lease l
 	 CROSS JOIN LATERAL pg_catalog.unnest(l.ids) AS u(id)
-	  JOIN durable.task t ON t.id = u.id
+	  JOIN durable.task t ON t.id = u.id AND l.id > COALESCE(t.last_lease, 0)
 	 WHERE l.namespace = ns AND l.kind = 'task' AND t.queue = $1;
 	parked := 0;
 	SELECT durable.engine_now() - pg_catalog.min(t.created_at) INTO oldest_ready

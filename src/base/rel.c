@@ -348,7 +348,8 @@ durable_snapshot_pop(void)
 	CommandCounterIncrement();
 }
 
-/* The state of the row version at tid; a pruned one counts as dead, one that
+/* The state of the row version at tid, with this transaction's own insertions
+ * taken as done; a pruned one counts as dead, one that
  * moved along its chain as live. */
 static HTSV_Result
 row_state(Relation rel, ItemPointer tid)
@@ -373,6 +374,9 @@ row_state(Relation rel, ItemPointer tid)
 		 * a version that was replaced in place stands for its successors */
 		state = HeapTupleHeaderIsHotUpdated(tuple.t_data) ? HEAPTUPLE_LIVE :
 			HeapTupleSatisfiesVacuum(&tuple, FirstNormalTransactionId, buffer);
+		if (state == HEAPTUPLE_INSERT_IN_PROGRESS &&
+			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple.t_data)))
+			state = HEAPTUPLE_LIVE;
 	}
 	else if (ItemIdIsRedirected(item))
 		state = HEAPTUPLE_LIVE;

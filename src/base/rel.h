@@ -147,7 +147,8 @@ extern void durable_snapshot_pop(void);
  * on: aborted insertion or committed deletion. */
 extern bool durable_row_is_dead(Relation rel, ItemPointer tid);
 
-/* Whether the row at tid is committed and nobody is deleting it. */
+/* Whether the row at tid is there, for this transaction at least, and nobody is
+ * deleting it. */
 extern bool durable_row_is_live(Relation rel, ItemPointer tid);
 
 extern void durable_rel_init(void);

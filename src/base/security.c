@@ -230,6 +230,8 @@ privilege_name(DurablePrivilege privilege)
 void
 durable_access_require(const text *namespace, DurablePrivilege privilege)
 {
+	/* a transaction that holds its locks already would not hear of a revoke */
+	AcceptInvalidationMessages();
 	if (!durable_access_has(namespace, privilege))
 		ereport(ERROR,
 				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

@@ -80,7 +80,9 @@ take_over_tasks(DurableTables *tables, DurableLease *lease, TimestampTz now)
 		CHECK_FOR_INTERRUPTS();
 		if (!durable_task_find_number(&by_id, lease->ids[i], &row))
 			continue;			/* settled */
-		if (durable_outcome_lapsed(tables, &row, now, false) == TM_Ok)
+		if (!durable_task_held_by(&row, lease->id))
+			continue;			/* went back to its queue */
+		if (durable_outcome_lapsed(tables, &row, lease->id, now, false) == TM_Ok)
 			taken++;
 		else
 			lease->ids[held++] = lease->ids[i];

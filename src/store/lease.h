@@ -69,10 +69,6 @@ extern bool durable_lease_lock(const DurableLease *lease);
 extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
 extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
 
-/* Takes ids out of the round, waiting for whoever changes it; the round ends
- * with its last id. Quiet when the round is gone. */
-extern void durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n);
-
 /* Leases of a namespace that have lapsed; as with delayed tasks, opening is cheap when
  * none can have. */
 typedef struct DurableLapsedScan

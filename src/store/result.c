@@ -121,8 +121,7 @@ static DurablePlan acknowledge_plan = {
 	" WHERE r.id OPERATOR(pg_catalog.=) ANY ($2)"
 	" AND r.lease_id OPERATOR(pg_catalog.=) $1"
 	" AND ($3 IS NULL OR"
-	" COALESCE(r.task_id, pg_catalog.concat('~', r.id)) OPERATOR(pg_catalog.=) ANY ($3))"
-	" RETURNING r.id",
+	" COALESCE(r.task_id, pg_catalog.concat('~', r.id)) OPERATOR(pg_catalog.=) ANY ($3))",
 	.nargs = 3,
 	.argtypes = {INT8OID, INT8ARRAYOID, TEXTARRAYOID},
 };
@@ -160,6 +159,14 @@ static DurablePlan held_plan = {
 	.nargs = 2,
 	.argtypes = {INT8OID, INT8ARRAYOID},
 };
+
+int
+durable_result_count_held(int64 lease_id, ArrayType *ids)
+{
+	Datum		values[] = {Int64GetDatum(lease_id), PointerGetDatum(ids)};
+
+	return (int) durable_plan_run(&held_plan, values, NULL);
+}
 
 uint64
 durable_result_unclaim(int64 lease_id, ArrayType *ids)
