@@ -40,6 +40,9 @@ CREATE TABLE durable.task (
 	input			jsonb,
 	CONSTRAINT task_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+-- A claim does not write this row, so a payload costs nothing inline, and saves
+-- the out-of-line rows and their index.
+ALTER TABLE durable.task ALTER COLUMN input SET STORAGE MAIN;
 COMMENT ON TABLE durable.task IS
 'tasks that are not settled yet; a generated task_id is not stored, it is ~ and the id';
 CREATE UNIQUE INDEX task_task_id_key ON durable.task (namespace, task_id)
@@ -136,6 +139,16 @@ CREATE TABLE durable.queue (
 );
 COMMENT ON TABLE durable.queue IS 'queues with a setting of their own; any other name is a queue too';
 SELECT pg_catalog.pg_extension_config_dump('durable.queue', '');
+
+-- lz4 where the server has it: payloads are compressed on every dispatch.
+DO $$
+BEGIN
+	ALTER TABLE durable.task ALTER COLUMN input SET COMPRESSION lz4;
+	ALTER TABLE durable.task_result ALTER COLUMN output SET COMPRESSION lz4;
+	ALTER TABLE durable.task_result ALTER COLUMN input SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported THEN
+	NULL;
+END $$;
 
 --
 -- Dispatch

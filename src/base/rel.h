@@ -41,6 +41,7 @@ typedef enum DurableRel
 	IDX_LEASE_UNTIL,
 	IDX_RESULT_PKEY,
 	IDX_RESULT_TASK_ID,
+	IDX_RESULT_UNREAD,
 	IDX_PROGRESS_PKEY,
 	IDX_QUEUE_PKEY,
 	IDX_ACCESS_PKEY,
@@ -48,6 +49,11 @@ typedef enum DurableRel
 	SEQ_LEASE,
 	REL_COUNT
 } DurableRel;
+
+/* Columns that partial indexes depend on (store/task.h, store/result.h). */
+#define DURABLE_TASK_ID_COLUMN 17
+#define DURABLE_RESULT_TASK_ID_COLUMN 11
+#define DURABLE_RESULT_LEASE_COLUMN 3
 
 extern Oid	durable_rel(DurableRel which);
 extern int64 durable_sequence_next(DurableRel which);
@@ -85,6 +91,9 @@ durable_row_set_pointer(DurableRow *row, int column, const void *value)
 	row->nulls[column] = (value == NULL);
 }
 
+/* Indexes of a table beyond these are taken as they come. */
+#define DURABLE_KNOWN_INDEXES 8
+
 /* A table open for writing. */
 typedef struct DurableWriter
 {
@@ -93,6 +102,7 @@ typedef struct DurableWriter
 	ResultRelInfo *target;		/* NULL: opened without indexes */
 	TupleTableSlot *slot;
 	TupleTableSlot *locked;		/* made by durable_writer_lock */
+	int			known[DURABLE_KNOWN_INDEXES];	/* per index: its known predicate, or -1 */
 } DurableWriter;
 
 /* RowExclusiveLock on the table (kept to the end of the transaction) */

@@ -19,6 +19,10 @@
 #include "store/result.h"
 #include "store/task.h"
 
+StaticAssertDecl(RESULT_TASK_ID == DURABLE_RESULT_TASK_ID_COLUMN &&
+				 RESULT_LEASE_ID == DURABLE_RESULT_LEASE_COLUMN,
+				 "partial indexes depend on these columns");
+
 static const char *const status_names[] = {
 	[TASK_COMPLETED] = "completed",
 	[TASK_FAILED] = "failed",

@@ -16,6 +16,9 @@
 #include "base/walk.h"
 #include "store/task.h"
 
+StaticAssertDecl(TASK_TASK_ID == DURABLE_TASK_ID_COLUMN,
+				 "the index on task_id depends on this column");
+
 #define GENERATED_MARK '~'
 #define GENERATED_DIGITS 18
 
