@@ -39,7 +39,7 @@ CREATE TABLE durable.task (
 	headers			jsonb,
 	input			jsonb,
 	CONSTRAINT task_pkey PRIMARY KEY (id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 -- A claim does not write this row, so a payload costs nothing inline, and saves
 -- the out-of-line rows and their index.
 ALTER TABLE durable.task ALTER COLUMN input SET STORAGE MAIN;
@@ -55,7 +55,7 @@ CREATE TABLE durable.task_ready (
 	priority	int NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
 	queue		text COLLATE "C" NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_ready IS 'ids of the tasks that can be claimed now';
 CREATE UNIQUE INDEX task_ready_order ON durable.task_ready
 	(namespace, queue, priority DESC, id);
@@ -68,7 +68,7 @@ CREATE TABLE durable.task_delayed (
 	priority	int NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
 	queue		text COLLATE "C" NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_delayed IS 'ids of the tasks whose time has not come';
 CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed
 	(namespace, queue, run_at, id);
@@ -87,7 +87,7 @@ CREATE TABLE durable.lease (
 	worker		text COLLATE "C",
 	ids			bigint[] NOT NULL,
 	CONSTRAINT lease_pkey PRIMARY KEY (id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 -- Past 2 kB the list moves out of line, so that renewing does not copy it.
 ALTER TABLE durable.lease ALTER COLUMN ids SET STORAGE EXTERNAL;
 COMMENT ON TABLE durable.lease IS
@@ -113,7 +113,7 @@ CREATE TABLE durable.task_result (
 	headers		jsonb,
 	input		jsonb,
 	CONSTRAINT task_result_pkey PRIMARY KEY (id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE durable.task_result IS
 'how stand-alone tasks ended, until acknowledged or older than durable.result_retention';
 CREATE UNIQUE INDEX task_result_task_id_key ON durable.task_result (namespace, task_id)
@@ -127,7 +127,7 @@ CREATE TABLE durable.task_progress (
 	at			timestamptz NOT NULL,
 	progress	jsonb,
 	CONSTRAINT task_progress_pkey PRIMARY KEY (id)
-) WITH (fillfactor = 50);
+) USING heap WITH (fillfactor = 50);
 COMMENT ON TABLE durable.task_progress IS 'the last heartbeat of claimed tasks';
 
 CREATE TABLE durable.queue (

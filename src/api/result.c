@@ -128,7 +128,7 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	lease.kind = LEASE_OF_RESULTS;
 	lease.namespace = namespace;
 	lease.claimed_at = now;
-	lease.until = durable_clock_add(now, span);
+	lease.until = durable_lease_until(now, span);
 	lease.ids = palloc(sizeof(int64) * max);
 	durable_plan_begin();
 	lease.nids = (int) durable_result_claim(namespace, PG_GETARG_ARRAYTYPE_P(0), max, lease.id);

@@ -213,9 +213,8 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	TimestampTz now;
 	bool		full;
 
+	memset(hint, 0, sizeof(*hint));
 	hint->start = hint->expected = DURABLE_POSITION_MIN;
-	hint->tracked = false;
-	hint->nholes = 0;
 	if (table == NULL || !durable_use_scan_hints)
 		return;
 

@@ -77,9 +77,10 @@ durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 	walk->intact = (hint != NULL && hint->tracked);
 	walk->nholes = 0;
 	walk->next_hole = 0;
-	walk->hint.nholes = 0;
 	if (hint != NULL)
 		walk->hint = *hint;
+	else
+		memset(&walk->hint, 0, sizeof(walk->hint));
 	walk->in_holes = walk->hint.nholes > 0;
 	go_on(walk);
 }

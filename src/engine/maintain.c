@@ -111,7 +111,8 @@ take_over_results(DurableLease *lease)
 	return before - lease->nids;
 }
 
-/* How many went back; -1 when another transaction works on the lease. */
+/* How many went back; -1 when others hold the lease or everything in it, and
+ * nothing was changed. */
 static int
 take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 {
@@ -135,7 +136,7 @@ take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 		(void) durable_lease_update(lease, true);
 	}
 	durable_snapshot_pop();
-	return taken;
+	return lease->nids == listed && listed > 0 ? -1 : taken;
 }
 
 int

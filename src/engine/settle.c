@@ -312,7 +312,7 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 								   lease.kind == LEASE_OF_TASKS ?
 								   PRIVILEGE_WORK : PRIVILEGE_START);
 			held = count_held(&lease);
-			lease.until = durable_clock_add(durable_clock_now(), span);
+			lease.until = durable_lease_until(durable_clock_now(), span);
 			if (held > 0)
 				result = durable_lease_update(&lease, true);
 		}
@@ -367,12 +367,13 @@ unlist(const DurableRow *task)
 }
 
 /*
- * One try: *result is what became of the task's row. The list entry goes
- * first: a transaction that claims a task and settles it has the entry before
- * the row, too.
+ * The list entry goes first: a transaction that claims a task and settles it
+ * has the entry before the row, too. So this is called twice, with tid invalid
+ * to take the entry and learn the row's version, and then to end that version:
+ * a newer one has been listed again. *result is what became of the row.
  */
 static bool
-try_cancel(text *namespace, text *task_id, bool listed, TM_Result *result)
+try_cancel(text *namespace, text *task_id, ItemPointer tid, TM_Result *result)
 {
 	DurableOutcome outcome = {.status = TASK_CANCELLED};
 	DurableTables tables;
@@ -386,9 +387,13 @@ try_cancel(text *namespace, text *task_id, bool listed, TM_Result *result)
 	durable_task_open_by_id(&by_id, snapshot);
 	durable_task_open_by_task_id(&by_task_id, snapshot);
 	found = durable_task_find(&by_id, &by_task_id, namespace, task_id, &task);
-	if (found && listed)
+	*result = TM_Updated;
+	if (found && !ItemPointerIsValid(tid))
+	{
 		unlist(&task);
-	else if (found)
+		*tid = task.tid;
+	}
+	else if (found && ItemPointerEquals(tid, &task.tid))
 		*result = durable_outcome_end(&tables, &task, &outcome, durable_clock_now(), true);
 	durable_tables_close(&tables);
 	durable_probe_close(&by_task_id);
@@ -404,9 +409,12 @@ durable_cancel(text *namespace, text *task_id)
 
 	while (result == TM_Updated)
 	{
+		ItemPointerData tid;
+
 		CHECK_FOR_INTERRUPTS();
-		if (!try_cancel(namespace, task_id, true, &result) ||
-			!try_cancel(namespace, task_id, false, &result))
+		ItemPointerSetInvalid(&tid);
+		if (!try_cancel(namespace, task_id, &tid, &result) ||
+			!try_cancel(namespace, task_id, &tid, &result))
 			return false;
 	}
 	return result == TM_Ok;

@@ -21,6 +21,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/clock.h"
+#include "base/errors.h"
 #include "base/ids.h"
 #include "base/plan.h"
 #include "store/lease.h"
@@ -55,6 +57,16 @@ durable_lease_new(DurableLease *lease)
 		ereport(ERROR,
 				errcode(ERRCODE_INTERNAL_ERROR),
 				errmsg("could not generate random values"));
+}
+
+TimestampTz
+durable_lease_until(TimestampTz now, const Interval *span)
+{
+	TimestampTz until = durable_clock_add(now, span);
+
+	if (until <= now)
+		durable_error_value("lease", "It must be longer than zero.");
+	return until;
 }
 
 static void

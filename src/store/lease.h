@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "base/walk.h"
@@ -52,6 +53,9 @@ typedef struct DurableLease
 
 /* A new token; its number is the lease's id, the rest is random. */
 extern void durable_lease_new(DurableLease *lease);
+
+/* now + span; 22023 where the calendar makes that no later than now */
+extern TimestampTz durable_lease_until(TimestampTz now, const Interval *span);
 
 extern void durable_lease_insert(DurableLease *lease);
 

@@ -22,8 +22,8 @@ CALL durable.wait_for_work('{post}') \gset
 SELECT 'wait_for_work says that there is work', :'ready', 't';
 SELECT task_id, token, kind, name, queue, namespace, input, attempt, reclaims, priority, headers, lease_until
   FROM durable.claim('{post}', 1, '10 min', 'psql') \gset
-SELECT 'claim returns the task', :'task_id ' || :'kind ' || :'name ' || :'queue ' || :'namespace', 'mail:1 task mail post default';
-SELECT 'its counters', :'attempt ' || :'reclaims ' || :'priority', '1 0 7';
+SELECT 'claim returns the task', concat_ws(' ', :'task_id', :'kind', :'name', :'queue', :'namespace'), 'mail:1 task mail post default';
+SELECT 'its counters', concat_ws(' ', :'attempt', :'reclaims', :'priority'), '1 0 7';
 SELECT 'its input', :'input'::jsonb #>> '{n,1}', '2.5';
 SELECT 'its headers', :'headers'::jsonb ->> 'trace', 'abc';
 SELECT 'its lease', :'lease_until'::timestamptz BETWEEN now() + '9 min' AND now() + '11 min', true;
@@ -50,7 +50,7 @@ SELECT 'with the own write', count(*), 1 FROM effect;
 
 -- Results: taken and acknowledged.
 SELECT token AS round, task_id, status, output FROM durable.claim_results('{mail}') \gset
-SELECT 'claim_results', :'task_id ' || :'status ' || :'output', 'mail:1 completed {"sent": true}';
+SELECT 'claim_results', concat_ws(' ', :'task_id', :'status', :'output'), 'mail:1 completed {"sent": true}';
 SELECT 'ack_results', durable.ack_results(:'round', ARRAY[:'task_id']), 1;
 SELECT 'then the result is gone', status IS NULL, true FROM durable.task_status('mail:1');
 
