@@ -159,7 +159,7 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
 	durable_commit_claim_begin();
 	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, round.now,
-							block ? claim->max_tasks : DURABLE_CLAIM_TASKS,
+							block ? claim->max_tasks : Max(claim->max_tasks, DURABLE_CLAIM_TASKS),
 							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS);
 	take_ready(&round, durable_snapshot_push());
 	if (round.lease.nids > 0)
