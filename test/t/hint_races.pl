@@ -276,7 +276,7 @@ $holders[0]->query('COMMIT');
 is($look->query("SELECT task_id FROM durable.claim('{hand}')"), $id, 'but at once afterwards');
 is($look->query('SELECT rescued FROM durable.scan_hints()'), 0, 'without being rescued');
 note 'settled: ' . $look->query('SELECT count(*) FROM ledger') . ', full passes: '
-	. $look->query('SELECT full_passes FROM durable.scan_hints()');
+	. $look->query('SELECT checks FROM durable.scan_hints()');
 $_->quit for @holders, $pin, $look;
 
 $node->stop;
