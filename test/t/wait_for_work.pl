@@ -129,7 +129,7 @@ sub check_results
 	for my $left (reverse 0 .. 2)
 	{
 		my $task = $other->query("SELECT durable.dispatch('wc', '{\"left\": $left}')");
-		my ($lucky) = wait_for(sub { grep { $_->answered } @claimers }, 'a claimer');
+		my $lucky = wait_for(sub { (grep { $_->answered } @claimers)[0] }, 'a claimer');
 		@claimers = grep { $_ != $lucky } @claimers;
 		my $tasks = $lucky->answer;
 		is($other->query("SELECT x ->> 'task_id', x -> 'input' ->> 'left', jsonb_array_length('$tasks') FROM jsonb_array_elements('$tasks') x"),
