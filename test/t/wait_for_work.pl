@@ -258,7 +258,11 @@ $node->stop;
 $node = durable_node('polling', { preload => 0 });
 is($node->safe_psql('postgres', 'SELECT * FROM durable.scan_hints()'), 'f|0|0', 'without preload there are no hints');
 check_results('polling');
+my $sleeper = waiter('none');
 $watch->quit;
-$node->stop;
+$node->stop('fast');
+$sleeper->answer;
+is($sleeper->sqlstate, '57P01', 'a fast shutdown does not wait for waiters');
+$sleeper->quit;
 
 done_testing();
