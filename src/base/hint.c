@@ -15,9 +15,10 @@
  *
  *	- reported after the scan set P: the report makes a hole, or moves the
  *	  hint back when there is no room;
- *	- reported before the scan set P: the report raised the generation since
- *	  the scan began, and the scan clips P to the reported position. Only the
- *	  last RECENT reports are kept; a scan that missed more sets nothing.
+ *	- reported before the scan set P: the scan took a watch when it began, in
+ *	  which every report leaves its position if it is the least so far, and
+ *	  the scan clips P to that. There are few watches; a scan that got none, or
+ *	  lost it because it took very long, sets nothing.
  *
  * A scan that begins after the report meets the entry itself, and it ends the
  * prefix until the inserter commits. So nothing depends on when commits happen,
@@ -45,20 +46,28 @@
 #define BUCKETS 512
 #define LEVEL_BUCKETS 256
 #define BUCKET_ENTRIES 4
-#define RECENT 32
+#define WATCHES 8
+#define WATCH_US (60 * USECS_PER_SEC)
 #define CHECK_US (10 * USECS_PER_SEC)
 #define MANY_LEVELS_US (60 * USECS_PER_SEC)
+
+/* What was reported while one scan is under way. */
+typedef struct Watch
+{
+	uint64		id;				/* 0: free; never used twice in a bucket */
+	TimestampTz since;
+	int64		least;
+} Watch;
 
 typedef struct Entry
 {
 	DurableKey	key;			/* database 0: unused */
 	int32		level;
 	int64		position;
-	uint64		generation;		/* reports so far; never goes back */
 	uint64		used;			/* for choosing a victim */
 	TimestampTz last_check;
 	int64		checked;		/* the next check begins here */
-	int64		recent[RECENT]; /* positions of the last reports */
+	Watch		watches[WATCHES];
 	int			nholes;
 	int64		holes[DURABLE_HINT_HOLES];	/* ascending, before position */
 } Entry;
@@ -68,7 +77,7 @@ typedef struct Bucket
 {
 	slock_t		lock;
 	uint64		clock;
-	uint64		generation;		/* the highest of any entry so far */
+	uint64		last_watch;
 	Entry		entries[BUCKET_ENTRIES];
 } Bucket;
 
@@ -163,10 +172,8 @@ make_entry(Bucket *bucket, const DurableKey *key, int32 level, TimestampTz now)
 	victim->level = level;
 	victim->position = DURABLE_POSITION_MIN;
 	victim->nholes = 0;
-	/* no two lives of a list share a generation, in whichever slot: reports
-	 * between them went unheard, and whoever began before has missed them */
-	bucket->generation += 2 * RECENT;
-	victim->generation = bucket->generation;
+	/* scans of the old list have lost their watch */
+	memset(victim->watches, 0, sizeof(victim->watches));
 	victim->used = ++bucket->clock;
 	victim->last_check = now;
 	victim->checked = DURABLE_POSITION_MIN;
@@ -209,6 +216,37 @@ move_back(Entry *entry, int64 position)
 		entry->nholes--;
 }
 
+/* 0: there is none to be had. The bucket's lock must be held. */
+static uint64
+take_watch(Bucket *bucket, Entry *entry, TimestampTz now)
+{
+	for (int i = 0; i < WATCHES; i++)
+	{
+		Watch	   *watch = &entry->watches[i];
+
+		/* one that old belongs to a scan that ended in an error, or hangs */
+		if (watch->id != 0 && now - watch->since < WATCH_US)
+			continue;
+		watch->id = ++bucket->last_watch;
+		watch->since = now;
+		watch->least = DURABLE_POSITION_END;
+		return watch->id;
+	}
+	return 0;
+}
+
+/* The bucket's lock must be held. */
+static Watch *
+find_watch(Entry *entry, uint64 id)
+{
+	for (int i = 0; id != 0 && i < WATCHES; i++)
+	{
+		if (entry->watches[i].id == id)
+			return &entry->watches[i];
+	}
+	return NULL;
+}
+
 void
 durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 {
@@ -237,7 +275,7 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	hint->nholes = entry->nholes;
 	memcpy(hint->holes, entry->holes, sizeof(hint->holes));
 	hint->expected = entry->position;
-	hint->generation = entry->generation;
+	hint->watch = take_watch(bucket, entry, now);
 	SpinLockRelease(&bucket->lock);
 
 	hint->key = *key;
@@ -245,6 +283,24 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	hint->tracked = true;
 	if (hint->check)
 		pg_atomic_fetch_add_u64(&table->checks, 1);
+}
+
+void
+durable_hint_end(const DurableHint *hint)
+{
+	Bucket	   *bucket;
+	Entry	   *entry;
+	Watch	   *watch;
+
+	if (!hint->tracked || hint->watch == 0)
+		return;
+	bucket = bucket_of(&hint->key, hint->level);
+	SpinLockAcquire(&bucket->lock);
+	entry = find_entry(bucket, &hint->key, hint->level);
+	watch = entry != NULL ? find_watch(entry, hint->watch) : NULL;
+	if (watch != NULL)
+		watch->id = 0;
+	SpinLockRelease(&bucket->lock);
 }
 
 void
@@ -265,17 +321,24 @@ durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes
 {
 	Bucket	   *bucket;
 	Entry	   *entry;
+	Watch	   *watch;
 
-	if (!hint->tracked || position < hint->expected)
+	if (!hint->tracked)
 		return;
+	if (position < hint->expected)
+	{
+		durable_hint_end(hint);
+		return;
+	}
 
 	bucket = bucket_of(&hint->key, hint->level);
 	SpinLockAcquire(&bucket->lock);
 	entry = find_entry(bucket, &hint->key, hint->level);
-	if (entry != NULL && entry->generation - hint->generation <= RECENT)
+	watch = entry != NULL ? find_watch(entry, hint->watch) : NULL;
+	if (watch != NULL)
 	{
-		for (uint64 g = hint->generation; g < entry->generation; g++)
-			position = Min(position, entry->recent[g % RECENT]);
+		position = Min(position, watch->least);
+		watch->id = 0;
 		/* whoever got further knows its own holes; at the same place every
 		 * list is right, because what was dead for anyone is dead */
 		if (position >= entry->position)
@@ -294,6 +357,7 @@ durable_hint_rescue(const DurableHint *hint, int64 position)
 {
 	Bucket	   *bucket;
 	Entry	   *entry;
+	Watch	   *watch;
 
 	if (!hint->tracked || position >= hint->expected)
 		return;
@@ -306,8 +370,9 @@ durable_hint_rescue(const DurableHint *hint, int64 position)
 	bucket = bucket_of(&hint->key, hint->level);
 	SpinLockAcquire(&bucket->lock);
 	entry = find_entry(bucket, &hint->key, hint->level);
-	/* reports since the scan began explain the row: then nothing was wrong */
-	if (entry != NULL && entry->generation == hint->generation &&
+	/* a report since the scan began explains the row: then nothing was wrong */
+	watch = entry != NULL ? find_watch(entry, hint->watch) : NULL;
+	if (watch != NULL && watch->least > position &&
 		entry->position > position && !is_hole(entry, position))
 		move_back(entry, position);
 	else
@@ -333,9 +398,8 @@ durable_hint_inserted(const DurableKey *key, int32 level, int64 first, int64 las
 	entry = find_entry(bucket, key, level);
 	if (entry != NULL)
 	{
-		entry->recent[entry->generation % RECENT] = first;
-		entry->generation++;
-		bucket->generation = Max(bucket->generation, entry->generation);
+		for (int i = 0; i < WATCHES; i++)
+			entry->watches[i].least = Min(entry->watches[i].least, first);
 		/* a hole is one position; behind a list that was all dead the hint
 		 * loses nothing by moving to the new end of it */
 		if (first < entry->position &&
@@ -509,9 +573,8 @@ durable_hint_forget(void)
 
 			if (entry->key.database != MyDatabaseId)
 				continue;
-			/* as in make_entry: scans under way have missed something */
-			bucket->generation += 2 * RECENT;
-			entry->generation = bucket->generation;
+			/* scans under way may have missed something */
+			memset(entry->watches, 0, sizeof(entry->watches));
 			move_back(entry, DURABLE_POSITION_MIN);
 		}
 		SpinLockRelease(&bucket->lock);

@@ -28,7 +28,7 @@ typedef struct DurableHint
 	int32		level;
 	int64		start;			/* begin the scan here */
 	int64		expected;		/* no live row should stand before this */
-	uint64		generation;
+	uint64		watch;			/* what is inserted meanwhile, or 0 */
 	bool		check;			/* first look at some entries from check_from on */
 	int64		check_from;
 	bool		tracked;		/* false: there is no entry to advance */
@@ -44,6 +44,9 @@ extern void durable_hint_shmem_startup(void);
 
 /* Call before the scan looks at the first index entry. */
 extern void durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level);
+
+/* The scan is over without having advanced the hint. */
+extern void durable_hint_end(const DurableHint *hint);
 
 /* How far a check got; DURABLE_POSITION_MIN when it reached the hint. */
 extern void durable_hint_checked(const DurableHint *hint, int64 position);

@@ -39,6 +39,8 @@ durable_walk_open(DurableWalk *walk, DurableRel table, DurableRel index,
 void
 durable_walk_close(DurableWalk *walk)
 {
+	if (walk->intact)
+		durable_hint_end(&walk->hint);
 	index_endscan(walk->scan);
 	ExecDropSingleTupleTableSlot(walk->slot);
 	index_close(walk->index, AccessShareLock);
@@ -74,6 +76,8 @@ go_on(DurableWalk *walk)
 void
 durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 {
+	if (walk->intact)
+		durable_hint_end(&walk->hint);
 	memcpy(walk->keys, keys, sizeof(ScanKeyData) * walk->nkeys);
 	walk->intact = (hint != NULL && hint->tracked);
 	walk->nholes = 0;
@@ -141,7 +145,10 @@ note_undecided(DurableWalk *walk, bool alive)
 	if ((walk->in_holes || !alive) && n < DURABLE_HINT_HOLES)
 		walk->holes[walk->nholes++] = walk->position;
 	else if (walk->in_holes)
+	{
 		walk->intact = false;
+		durable_hint_end(&walk->hint);
+	}
 	else
 		durable_walk_stop(walk, false);
 }

@@ -244,7 +244,10 @@ durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
 	scan->patience = DURABLE_WALK_PATIENCE;
 	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
 	if (scan->next > now && !hint.check)
+	{
+		durable_hint_end(&hint);
 		return false;
+	}
 	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 3, 3);
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(namespace));
 	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(queue));

@@ -220,13 +220,16 @@ enter_level(DurableReadyScan *scan)
 {
 	DurableHint hint;
 
-	do
+	for (;;)
 	{
 		if (scan->next_level == scan->nlevels)
 			return false;
 		scan->priority = scan->levels[scan->next_level++];
 		durable_hint_begin(&hint, &scan->key, scan->priority);
-	} while (hint.start == DURABLE_POSITION_END && hint.nholes == 0 && !hint.check);
+		if (hint.start != DURABLE_POSITION_END || hint.nholes > 0 || hint.check)
+			break;
+		durable_hint_end(&hint);
+	}
 	start_walk(scan, BTEqualStrategyNumber, F_INT4EQ, scan->priority, hint.start, &hint);
 	scan->in_level = true;
 	return true;
