@@ -94,12 +94,28 @@ durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 		go_on(walk);
 }
 
+/* The next check goes on from here, or begins anew. */
 static void
 end_check(DurableWalk *walk, bool complete)
 {
+	int64		next = DURABLE_POSITION_MIN;
+
+	if (!complete)
+		next = walk->position + (walk->position == walk->hint.check_from);
 	walk->check_left = 0;
-	durable_hint_checked(&walk->hint, complete ? DURABLE_POSITION_MIN : walk->position);
+	durable_hint_checked(&walk->hint, next);
 	go_on(walk);
+}
+
+static bool
+is_hole(const DurableWalk *walk)
+{
+	for (int i = 0; i < walk->hint.nholes; i++)
+	{
+		if (walk->hint.holes[i] == walk->position)
+			return true;
+	}
+	return false;
 }
 
 bool
@@ -128,7 +144,7 @@ durable_walk_next(DurableWalk *walk)
 			end_check(walk, true);
 		else if (--walk->check_left == 0)
 			end_check(walk, false);
-		else
+		else if (!is_hole(walk))
 			return true;
 	}
 }

@@ -340,7 +340,7 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 }
 
 bool
-durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
+durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since)
 {
 	Settle		settle = {.token = token};
 	DurableTarget target = {.task_id = task_id};
@@ -354,6 +354,7 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
 	holds = find_held(&settle, &target, &row);
 	look_away(&settle);
 	*id = target.id;
+	*since = settle.lease.claimed_at;
 	return holds;
 }
 

@@ -76,6 +76,8 @@ durable_due_next(DurableDueScan *scan)
 
 		CHECK_FOR_INTERRUPTS();
 		visible = durable_walk_visible(&scan->walk);
+		if (later && scan->walk.check_left > 0)
+			continue;			/* only a check of what stands before the hint */
 		scan->next = scan->walk.position;
 		if (later && (visible || !scan->walk.intact || --scan->patience == 0))
 		{
