@@ -34,6 +34,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
@@ -110,6 +111,11 @@ typedef struct HintTable
 } HintTable;
 
 static HintTable *table = NULL;
+
+/* The watches of this session's scans: an error must not leave them behind. */
+#define HELD (2 * DURABLE_LEVELS)
+static DurableHint held[HELD];
+static int	nheld = 0;
 
 Size
 durable_hint_shmem_size(void)
@@ -247,6 +253,20 @@ find_watch(Entry *entry, uint64 id)
 	return NULL;
 }
 
+static void
+forget_held(const DurableHint *hint)
+{
+	for (int i = 0; i < nheld; i++)
+	{
+		if (held[i].watch == hint->watch && held[i].level == hint->level &&
+			durable_key_equal(&held[i].key, &hint->key))
+		{
+			held[i] = held[--nheld];
+			return;
+		}
+	}
+}
+
 void
 durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 {
@@ -275,12 +295,14 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	hint->nholes = entry->nholes;
 	memcpy(hint->holes, entry->holes, sizeof(hint->holes));
 	hint->expected = entry->position;
-	hint->watch = take_watch(bucket, entry, now);
+	hint->watch = nheld < HELD ? take_watch(bucket, entry, now) : 0;
 	SpinLockRelease(&bucket->lock);
 
 	hint->key = *key;
 	hint->level = level;
 	hint->tracked = true;
+	if (hint->watch != 0)
+		held[nheld++] = *hint;
 	if (hint->check)
 		pg_atomic_fetch_add_u64(&table->checks, 1);
 }
@@ -301,6 +323,7 @@ durable_hint_end(const DurableHint *hint)
 	if (watch != NULL)
 		watch->id = 0;
 	SpinLockRelease(&bucket->lock);
+	forget_held(hint);
 }
 
 void
@@ -317,7 +340,8 @@ durable_hint_checked(const DurableHint *hint, int64 position)
 }
 
 void
-durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes, int nholes)
+durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes, int nholes,
+					 bool over)
 {
 	Bucket	   *bucket;
 	Entry	   *entry;
@@ -338,7 +362,8 @@ durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes
 	if (watch != NULL)
 	{
 		position = Min(position, watch->least);
-		watch->id = 0;
+		if (over)
+			watch->id = 0;
 		/* whoever got further knows its own holes; at the same place every
 		 * list is right, because what was dead for anyone is dead */
 		if (position >= entry->position)
@@ -350,6 +375,8 @@ durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes
 		}
 	}
 	SpinLockRelease(&bucket->lock);
+	if (over)
+		forget_held(hint);
 }
 
 void
@@ -586,4 +613,39 @@ durable_hint_counters(uint64 *checks, uint64 *rescued)
 {
 	*checks = table ? pg_atomic_read_u64(&table->checks) : 0;
 	*rescued = table ? pg_atomic_read_u64(&table->rescued) : 0;
+}
+
+/* No scan outlives the (sub)transaction that began it, but by an error. */
+static void
+release_held(void)
+{
+	while (nheld > 0)
+	{
+		DurableHint last = held[nheld - 1];
+
+		nheld--;
+		durable_hint_end(&last);
+	}
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT)
+		release_held();
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId subid,
+					  SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		release_held();
+}
+
+void
+durable_hint_init(void)
+{
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
 }

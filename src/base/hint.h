@@ -41,6 +41,7 @@ typedef struct DurableHint
 
 extern Size durable_hint_shmem_size(void);
 extern void durable_hint_shmem_startup(void);
+extern void durable_hint_init(void);
 
 /* Call before the scan looks at the first index entry. */
 extern void durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level);
@@ -52,9 +53,10 @@ extern void durable_hint_end(const DurableHint *hint);
 extern void durable_hint_checked(const DurableHint *hint, int64 position);
 
 /* Before "position" the scan, which looked at the hint's holes too, saw only
- * entries that are dead for good, but for these (ascending). */
+ * entries that are dead for good, but for these (ascending). The scan goes on,
+ * or is over. */
 extern void durable_hint_advance(const DurableHint *hint, int64 position,
-								 const int64 *holes, int nholes);
+								 const int64 *holes, int nholes, bool over);
 
 /* The scan took a row at "position": if the hint should have hidden it, mend
  * the hint and count. */

@@ -81,6 +81,7 @@ durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 	memcpy(walk->keys, keys, sizeof(ScanKeyData) * walk->nkeys);
 	walk->intact = (hint != NULL && hint->tracked);
 	walk->nholes = 0;
+	walk->unpublished = 0;
 	walk->next_hole = 0;
 	if (hint != NULL)
 		walk->hint = *hint;
@@ -181,6 +182,11 @@ durable_walk_visible(DurableWalk *walk)
 		note_undecided(walk, durable_row_is_live(walk->rel, &walk->slot->tts_tid));
 	else if (!durable_row_is_dead(walk->rel, &tid))
 		note_undecided(walk, false);
+	else if (!walk->in_holes && ++walk->unpublished == DURABLE_WALK_PUBLISH)
+	{
+		walk->unpublished = 0;
+		durable_hint_advance(&walk->hint, walk->position, walk->holes, walk->nholes, false);
+	}
 	return visible;
 }
 
@@ -192,6 +198,6 @@ durable_walk_stop(DurableWalk *walk, bool exhausted)
 		return;
 	durable_hint_advance(&walk->hint,
 						 exhausted ? DURABLE_POSITION_END : walk->position,
-						 walk->holes, walk->nholes);
+						 walk->holes, walk->nholes, true);
 	walk->intact = false;
 }
