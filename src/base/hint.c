@@ -8,10 +8,10 @@
  * deleted by a committed one. An entry whose insertion or deletion is in
  * progress becomes a hole, which every scan looks at by itself until it is dead,
  * and so one claim in a long transaction does not hold up the hint; when there are
- * too many, the prefix ends. What the scan did not meet is an entry that was put behind its back: with
- * a position before P, into a part of the index that it had passed. Whoever
- * inserts an entry therefore reports it here after it stands in the index,
- * still inside its transaction:
+ * too many, the prefix ends. What the scan did not meet is an entry that was
+ * put behind its back: with a position before P, into a part of the index that
+ * it had passed. Whoever inserts an entry therefore reports it here after it
+ * stands in the index, still inside its transaction:
  *
  *	- reported after the scan set P: the report makes a hole, or moves the
  *	  hint back when there is no room;
@@ -20,15 +20,16 @@
  *	  the scan clips P to that. There are few watches; a scan that got none, or
  *	  lost it because it took very long, sets nothing.
  *
- * A scan that begins after the report meets the entry itself, and it ends the
- * prefix until the inserter commits. So nothing depends on when commits happen,
+ * A scan that begins after the report meets the entry itself, and it is a hole
+ * until the inserter commits. So nothing depends on when commits happen,
  * and prepared transactions need no care.
  *
  * The table is a fixed array of small buckets, each under its own spinlock;
- * when a bucket is full the least recently used entry is given up, which
- * only loses an optimisation. At times (FULL_PASS_US) a scan is sent over the
- * whole list all the same: if it finds a row before the hint, that row is
- * claimed, the hint is mended and the event counted. The count has to stay 0.
+ * when a bucket is full the least recently used entry is given up, which only
+ * loses an optimisation. At times (CHECK_US) a scan first looks at a stretch of
+ * what stands before the hint, each time the next one: if it finds a row there,
+ * that row is claimed, the hint is mended and the event counted. The count has
+ * to stay 0.
  *
  *-------------------------------------------------------------------------
  */
