@@ -1,8 +1,8 @@
 # Scan hints must hide no row, whatever order things commit in: sessions dispatch,
 # hold their transactions open, roll back, prepare, release, retry, promote, in few
 # or many priorities and in thousands of queues, while others claim and a snapshot
-# is pinned. Then whatever is left is found at once, and the pass that reads whole lists
-# has never found a row behind a hint.
+# is pinned. Then whatever is left is found at once, and the checks of what stands before
+# a hint have never found a row.
 
 use strict;
 use warnings;
