@@ -275,7 +275,7 @@ is($look->query("SELECT count(*) FROM durable.claim('{hand}')"), 0, 'a row put b
 $holders[0]->query('COMMIT');
 is($look->query("SELECT task_id FROM durable.claim('{hand}')"), $id, 'but at once afterwards');
 is($look->query('SELECT rescued FROM durable.scan_hints()'), 0, 'without being rescued');
-note 'settled: ' . $look->query('SELECT count(*) FROM ledger') . ', full passes: '
+note 'settled: ' . $look->query('SELECT count(*) FROM ledger') . ', checks: '
 	. $look->query('SELECT checks FROM durable.scan_hints()');
 $_->quit for @holders, $pin, $look;
 is(damage($node), '', 'no damage');
