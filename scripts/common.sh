@@ -255,16 +255,26 @@ wait_gone() {
 }
 
 # A server that ended by SIGKILL leaves its System V segment and its files in
-# /dev/shm behind, until the next start. There is none after the last.
-release_shared_memory() {
-	local dir id
+# /dev/shm behind, until its next start; a last one would leave them for good.
+# So note what the servers of $SCRATCH have while they run, and remove it at the
+# end, when none of them runs any more.
+note_shared_memory() {
+	local dir pid
 	for dir in $(data_dirs); do
-		id=$(sed -n '7s/.* //p' "$dir/postmaster.pid" 2>/dev/null)
-		[[ $id ]] && ipcrm -m "$id" 2>/dev/null
+		sed -n '7s/.* //p' "$dir/postmaster.pid" >>"$SCRATCH/shm-ids" 2>/dev/null || true
+		for pid in $(pids_in "$dir"); do
+			awk '$6 ~ "^/dev/shm/PostgreSQL" { print $6 }' "/proc/$pid/maps" >>"$SCRATCH/shm-files" 2>/dev/null || true
+		done
 	done
-	if [[ -s $SCRATCH/shm ]]; then
-		sort -u "$SCRATCH/shm" | xargs -r rm -f
-	fi
+}
+
+release_shared_memory() {
+	local id
+	note_shared_memory
+	sort -u "$SCRATCH/shm-files" 2>/dev/null | xargs -r rm -f
+	for id in $(sort -u "$SCRATCH/shm-ids" 2>/dev/null); do
+		[[ $id =~ ^[0-9]+$ ]] && ipcrm -m "$id" 2>/dev/null
+	done
 	return 0
 }
 
@@ -332,7 +342,7 @@ copy_sources() {
 		cd "$ROOT"
 		# Deleted but still in the index: leave out.
 		source_files | while IFS= read -r -d '' f; do
-			[[ -e $f || -L $f ]] && printf '%s\0' "$f"
+			if [[ -e $f || -L $f ]]; then printf '%s\0' "$f"; fi
 		done | tar --null --no-recursion -T - -cf -
 	) | as_user tar -C "$SCRATCH/src" --no-same-owner -xf -
 }
@@ -415,7 +425,7 @@ server_kill9() {
 	local dir=$SCRATCH/data/$1 postmaster left
 	postmaster=$(head -n 1 "$dir/postmaster.pid")
 	in_scratch "$postmaster" || die "server $1 is not running"
-	awk '/\/dev\/shm\/PostgreSQL/ { print $6 }' "/proc/$postmaster/maps" >>"$SCRATCH/shm" 2>/dev/null || true
+	note_shared_memory
 	kill -KILL "$postmaster"
 	while left=$(pids_in "$dir") && [[ $left ]]; do
 		xargs kill -KILL <<<"$left" 2>/dev/null || true
