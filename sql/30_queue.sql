@@ -104,11 +104,18 @@ BEGIN
 	  FROM durable.task_ready r WHERE r.namespace = ns AND r.queue = $1;
 	SELECT pg_catalog.count(*) INTO delayed
 	  FROM durable.task_delayed d WHERE d.namespace = ns AND d.queue = $1;
+	-- OFFSET 0 keeps the order: the listed ids first, then each by its key. On
+	-- statistics of yesterday the planner would try it the other way round.
 	SELECT pg_catalog.count(*) INTO claimed
-	  FROM durable.lease l
-	 CROSS JOIN LATERAL pg_catalog.unnest(l.ids) AS u(id)
-	  JOIN durable.task t ON t.id = u.id AND l.id > COALESCE(t.last_lease, 0)
-	 WHERE l.namespace = ns AND l.kind = 'task' AND t.queue = $1;
+	  FROM (SELECT l.id AS lease, u.id
+			  FROM durable.lease l
+			 CROSS JOIN LATERAL pg_catalog.unnest(l.ids) AS u(id)
+			 WHERE l.namespace = ns AND l.kind = 'task' AND (l.queue = $1 OR l.queue = '')
+			OFFSET 0) held
+	 CROSS JOIN LATERAL (SELECT FROM durable.task t
+						  WHERE t.id = held.id AND t.queue = $1
+							AND held.lease > COALESCE(t.last_lease, 0)
+						 OFFSET 0) mine;
 	parked := 0;
 	SELECT durable.engine_now() - pg_catalog.min(t.created_at) INTO oldest_ready
 	  FROM (SELECT DISTINCT ON (r.priority) r.id

@@ -63,8 +63,11 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.has_access'),
 		('read', 'EXECUTE ON ROUTINE durable.require_access'),
 		('read', 'EXECUTE ON ROUTINE durable.engine_now'),
-		('read', 'SELECT ON durable.task, durable.task_ready, durable.task_delayed, durable.lease, '
+		('read', 'SELECT ON durable.task, durable.task_ready, durable.task_delayed, '
 			  || 'durable.task_result, durable.task_progress, durable.queue'),
+		-- not the token: whoever knows it may settle
+		('read', 'SELECT (id, lease_until, claimed_at, kind, namespace, queue, worker, ids) '
+			  || 'ON durable.lease'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
 	) AS v(p, o) WHERE p = $1;

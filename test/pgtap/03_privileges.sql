@@ -4,14 +4,14 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(30);
+SELECT plan(32);
 
 CREATE TEMP TABLE opens (privilege text, functions text[], tables text[]);
 INSERT INTO opens VALUES
 	('start', '{dispatch,dispatch_many,cancel_task,claim_results,ack_results,renew}', '{}'),
 	('signal', '{}', '{}'),
 	('work', '{claim,settle_and_claim,renew,release,complete,complete_many,fail,heartbeat,wait_for_work,wait_and_claim}', '{}'),
-	('read', '{task_status,queue_depth,has_access,require_access,engine_now}', '{task,task_ready,task_delayed,lease,task_result,task_progress,queue}'),
+	('read', '{task_status,queue_depth,has_access,require_access,engine_now}', '{task,task_ready,task_delayed,task_result,task_progress,queue}'),
 	('manage', '{pause_queue,resume_queue}', '{}');
 CREATE FUNCTION pg_temp.functions_of(role text) RETURNS text[] LANGUAGE sql AS $$
 	SELECT coalesce(array_agg(p.proname::text ORDER BY p.proname COLLATE "C"), '{}') FROM pg_proc p
@@ -38,6 +38,9 @@ SELECT durable.grant_usage(('durable_test_' || privilege)::regrole, 'default', A
 SELECT is(pg_temp.functions_of('durable_test_' || privilege), pg_temp.sorted(functions), privilege || ': these functions') FROM opens ORDER BY privilege;
 SELECT is(pg_temp.tables_of('durable_test_' || privilege, 'SELECT'), pg_temp.sorted(tables), privilege || ': SELECT on these tables') FROM opens ORDER BY privilege;
 SELECT is(pg_temp.tables_of('durable_test_' || privilege, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER'), '{}', privilege || ': no write to any') FROM opens ORDER BY privilege;
+
+SELECT ok(has_column_privilege('durable_test_read', 'durable.lease', 'ids', 'SELECT'), 'read: the leases');
+SELECT ok(NOT has_column_privilege('durable_test_read', 'durable.lease', 'token', 'SELECT'), 'but not their tokens');
 
 SELECT durable.grant_usage('durable_test_all', 'default', '{start,signal,work,read,manage}') \g /dev/null
 SELECT is(pg_temp.functions_of('durable_test_all'), pg_temp.sorted((SELECT array_agg(f) FROM opens, unnest(functions) f)), 'all five: all of these');
