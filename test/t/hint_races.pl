@@ -264,6 +264,25 @@ is($look->query('SELECT count(*) - count(DISTINCT task_id) FROM ledger'), 0, 'no
 is( $look->query(q{SELECT count(*) FROM dispatched d FULL JOIN ledger l USING (task_id)
 		WHERE d.task_id IS NULL OR l.task_id IS NULL}),
 	0, 'each one that was dispatched, and not cancelled, was settled');
+# A batch that got its numbers before the hint moved past them: it waits for an id
+# that another transaction has used, while newer tasks are claimed.
+for my $left (0, 1)
+{
+	my ($first, $second) = @holders;
+	my $batch = "batch$left";
+	$first->query("BEGIN; SELECT durable.dispatch('x', queue => '$batch', task_id => '$batch m')");
+	$second->send("SELECT count(*) FROM durable.dispatch_many('x', array_fill('1'::jsonb, '{5}'), queue => '$batch', "
+			. "task_ids => '{$batch a,$batch b,$batch m,$batch x,$batch y}')");
+	$look->poll("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = " . $second->pid);
+	$look->query("SELECT count(durable.dispatch('x', queue => '$batch', task_id => '$batch new ' || n)) FROM generate_series(1, 4) n");
+	is($look->query("SELECT task_id FROM durable.claim('{$batch}')"), "$batch new $_", 'newer tasks are claimed') for 1 .. 4 - $left;
+	is($look->query("CALL durable.wait_for_work('{$batch}', '0')"), $left ? 't' : 'f', 'all, or all but one') for 1 .. 2;
+	$first->query('ROLLBACK');
+	is($second->answer, 5, 'then the batch comes');
+	is($look->query("SELECT string_agg(task_id, ',') FROM durable.claim('{$batch}', 10)"),
+		join(',', map { "$batch $_" } qw(a b m x y), $left ? 'new 4' : ()), 'and all of it is found');
+}
+
 # Rows that an administrator puts back by hand are found too.
 my $id = $look->query("SELECT durable.dispatch('hand', task_id => 'by hand')");
 is($look->query("SELECT task_id FROM durable.claim('{hand}')"), $id, 'a queue is claimed empty');
