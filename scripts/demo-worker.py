@@ -20,6 +20,7 @@ import psycopg2
 
 NAME, BATCH, QUEUES = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 LEASE = "5 s"
+WORK = 0.001    # seconds that a task takes, besides what the database does
 BIG = 50    # a round of so many is settled at once
 stopping = False
 
@@ -78,6 +79,7 @@ def wait(db):
 def work(db):
     while not stopping:
         tasks = claim(db)
+        time.sleep(WORK * len(tasks))
         if not tasks:
             wait(db)
         elif BATCH >= BIG:

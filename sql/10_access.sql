@@ -12,17 +12,17 @@ COMMENT ON TABLE durable.namespace_access IS
 'what each role may do in each namespace; written by grant_usage and revoke_usage';
 SELECT pg_catalog.pg_extension_config_dump('durable.namespace_access', '');
 
--- One row, written when the extension is created. A copy of the database
--- (CREATE DATABASE ... TEMPLATE, pg_restore) holds a row that names another
--- place, and hands out no work until activate() is called.
+-- One row, written when the extension is created. A copy made by CREATE DATABASE
+-- ... TEMPLATE holds a row that names another place; a restored dump holds two,
+-- its own and the dumped one. Either hands out no work until activate().
 CREATE TABLE durable.identity (
+	installation		uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid() PRIMARY KEY,
 	system_identifier	bigint NOT NULL,
 	database			oid NOT NULL,
-	created_at			timestamptz NOT NULL DEFAULT pg_catalog.now(),
-	PRIMARY KEY (system_identifier, database)
+	created_at			timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 COMMENT ON TABLE durable.identity IS
-'the cluster and database this data belongs to; a row that names another marks a restored or cloned copy';
+'the cluster and database this data belongs to; any other or second row marks a restored or cloned copy';
 SELECT pg_catalog.pg_extension_config_dump('durable.identity', '');
 
 INSERT INTO durable.identity (system_identifier, database)

@@ -65,7 +65,8 @@ CREATE TABLE durable.task_delayed (
 	queue		text COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_delayed IS 'ids of the tasks whose time has not come';
-CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed (run_at, id);
+CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed
+	(namespace, queue, run_at, id);
 ALTER TABLE durable.task_delayed REPLICA IDENTITY USING INDEX task_delayed_due;
 SELECT pg_catalog.pg_extension_config_dump('durable.task_delayed', '');
 
@@ -86,7 +87,7 @@ CREATE TABLE durable.lease (
 ALTER TABLE durable.lease ALTER COLUMN ids SET STORAGE EXTERNAL;
 COMMENT ON TABLE durable.lease IS
 'claim rounds: the token that proves them, how long they hold, and the ids they claimed';
-CREATE INDEX lease_until_idx ON durable.lease (lease_until);
+CREATE INDEX lease_until_idx ON durable.lease (namespace, lease_until);
 
 CREATE TABLE durable.task_result (
 	id			bigint NOT NULL,
@@ -244,6 +245,20 @@ CREATE FUNCTION durable.ack_results(token uuid, task_ids text[] DEFAULT NULL)
 RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_ack_results';
 COMMENT ON FUNCTION durable.ack_results(uuid, text[]) IS
 'delete results that were taken with the token (NULL = all of them); how many';
+
+-- The C code reports each row it lists to the scan hints; a write by SQL (a
+-- restore, an administrator) makes them start anew.
+CREATE FUNCTION durable.list_changed() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_list_changed';
+COMMENT ON FUNCTION durable.list_changed() IS
+'trigger: the scan hints of this database start anew, and its waiters look';
+
+CREATE TRIGGER list_changed AFTER INSERT OR UPDATE OR TRUNCATE ON durable.task_ready
+	FOR EACH STATEMENT EXECUTE FUNCTION durable.list_changed();
+CREATE TRIGGER list_changed AFTER INSERT OR UPDATE OR TRUNCATE ON durable.task_delayed
+	FOR EACH STATEMENT EXECUTE FUNCTION durable.list_changed();
+CREATE TRIGGER list_changed AFTER INSERT OR UPDATE OR TRUNCATE ON durable.lease
+	FOR EACH STATEMENT EXECUTE FUNCTION durable.list_changed();
 
 CREATE TRIGGER settings_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
 	ON durable.queue

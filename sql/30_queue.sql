@@ -60,7 +60,8 @@ BEGIN
 	  FROM durable.task t
 	  LEFT JOIN durable.task_ready r ON r.namespace = t.namespace
 		   AND r.queue = t.queue AND r.priority = t.priority AND r.id = t.id
-	  LEFT JOIN durable.task_delayed d ON d.run_at = t.run_at AND d.id = t.id
+	  LEFT JOIN durable.task_delayed d ON d.namespace = t.namespace
+		   AND d.queue = t.queue AND d.run_at = t.run_at AND d.id = t.id
 	  LEFT JOIN durable.task_progress p ON p.id = t.id
 	 WHERE t.namespace = ns
 	   AND ((nr IS NULL AND t.task_id = $1) OR (t.id = nr AND t.task_id IS NULL));

@@ -17,15 +17,17 @@
 #include "utils/rel.h"
 
 #include "api/args.h"
-#include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/extension_state.h"
+#include "base/hint.h"
 #include "base/plan.h"
 #include "base/security.h"
-#include "engine/maintain.h"
+#include "base/wakeup.h"
+#include "store/task.h"
 
 DURABLE_FUNCTION(durable_settings_changed);
+DURABLE_FUNCTION(durable_list_changed);
 DURABLE_FUNCTION(durable_has_access);
 DURABLE_FUNCTION(durable_require_access);
 DURABLE_FUNCTION(durable_activate);
@@ -38,6 +40,18 @@ durable_settings_changed(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				errmsg("durable.settings_changed() must be called as a trigger"));
 	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	return PointerGetDatum(NULL);
+}
+
+Datum
+durable_list_changed(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				errmsg("durable.list_changed() must be called as a trigger"));
+	durable_hint_forget();
+	durable_wakeup_note_all();
 	return PointerGetDatum(NULL);
 }
 
@@ -72,11 +86,15 @@ durable_require_access(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(namespace);
 }
 
+static DurablePlan disown_plan = {
+	.name = "forget the identity",
+	.sql = "DELETE FROM durable.identity",
+};
+
 static DurablePlan activate_plan = {
 	.name = "activate",
 	.sql =
-	"WITH gone AS (DELETE FROM durable.identity)"
-	" INSERT INTO durable.identity (system_identifier, database) VALUES ($1, $2)",
+	"INSERT INTO durable.identity (system_identifier, database) VALUES ($1, $2)",
 	.nargs = 2,
 	.argtypes = {INT8OID, OIDOID},
 };
@@ -98,6 +116,7 @@ durable_activate(PG_FUNCTION_ARGS)
 		Int64GetDatum(durable_system_identifier()), ObjectIdGetDatum(MyDatabaseId)
 	};
 	Datum		role = ObjectIdGetDatum(GetUserId());
+	int64		back;
 
 	durable_require_writable("durable.activate()");
 	durable_plan_begin();
@@ -106,7 +125,9 @@ durable_activate(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				errmsg("permission denied to activate this database"),
 				errhint("Only the role that owns the extension may do that."));
+	(void) durable_plan_run(&disown_plan, NULL, NULL);
 	(void) durable_plan_run(&activate_plan, values, NULL);
+	back = (int64) durable_task_requeue_orphans();
 	durable_plan_end();
-	PG_RETURN_INT64(durable_reclaim_all(durable_clock_now()));
+	PG_RETURN_INT64(back);
 }

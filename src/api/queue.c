@@ -64,14 +64,12 @@ durable_sweep(PG_FUNCTION_ARGS)
 	};
 	int64		counts[lengthof(names)] = {0};
 	TimestampTz now = durable_clock_now();
-	TimestampTz next;
 	int			max;
 
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
 	durable_require_active();
-	counts[0] = durable_promote_due(now, max, &next);
-	counts[1] = durable_take_over_lapsed(now, max, &next);
+	durable_maintain_all(now, max, &counts[0], &counts[1]);
 	durable_plan_begin();
 	if (durable_result_retention >= 0)
 		counts[2] = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,

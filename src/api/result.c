@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -120,7 +121,9 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	durable_access_require(namespace, PRIVILEGE_START);
 	durable_require_active();
 
-	(void) durable_take_over_lapsed(now, DURABLE_MAINTAIN_PER_CLAIM, &next);
+	(void) durable_take_over_lapsed(namespace, now,
+									IsTransactionBlock() ? DURABLE_BLOCK_ROUNDS :
+									DURABLE_CLAIM_ROUNDS, &next);
 	durable_lease_new(&lease);
 	lease.kind = LEASE_OF_RESULTS;
 	lease.namespace = namespace;

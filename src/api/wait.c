@@ -20,6 +20,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/latch.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -101,7 +102,8 @@ look_for_work(Wait *wait)
 
 	wait->next = DURABLE_POSITION_END;
 	if (!wait->atomic)
-		wait->next = durable_maintain(now, DURABLE_MAINTAIN_PER_CLAIM);
+		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
+									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS);
 	found = durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);
@@ -142,6 +144,8 @@ sleep_once(Wait *wait)
 					 time_to_sleep(wait), wait_event);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
+	/* the extension may have been dropped meanwhile */
+	AcceptInvalidationMessages();
 	durable_waiter_rearm();
 }
 

@@ -4,10 +4,10 @@
  *	  Whether this database may hand out work.
  *
  * A copy of a database must not repeat work that the original does. Creating
- * the extension writes a row that names the cluster and the database; a dump
- * carries that row along, and so does CREATE DATABASE ... TEMPLATE. Where a
- * row names another place than this one, claims are refused until
- * durable.activate() removes it. A physical standby that is promoted keeps its
+ * the extension writes a row that names the cluster and the database; CREATE
+ * DATABASE ... TEMPLATE carries that row along, and a restored dump adds it to
+ * the row of its own installation. Where the one row that names this place is
+ * not the only one, claims are refused until durable.activate(). A physical standby that is promoted keeps its
  * identity: it is the same database, gone on.
  *
  *-------------------------------------------------------------------------
@@ -26,9 +26,11 @@
 #include "base/extension_state.h"
 #include "base/rel.h"
 
+/* columns, from 1 */
 enum
 {
-	IDENTITY_SYSTEM = 1,
+	IDENTITY_INSTALLATION = 1,
+	IDENTITY_SYSTEM,
 	IDENTITY_DATABASE
 };
 
@@ -63,7 +65,7 @@ identity_matches(void)
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	bool		matches = false;
-	bool		foreign = false;
+	int			rows = 0;
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
@@ -71,16 +73,14 @@ identity_matches(void)
 		int64		system = DatumGetInt64(slot_getattr(slot, IDENTITY_SYSTEM, &isnull));
 		Oid			database = DatumGetObjectId(slot_getattr(slot, IDENTITY_DATABASE, &isnull));
 
-		if (system == durable_system_identifier() && database == MyDatabaseId)
-			matches = true;
-		else
-			foreign = true;
+		matches = (system == durable_system_identifier() && database == MyDatabaseId);
+		rows++;
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
-	return matches && !foreign;
+	return matches && rows == 1;
 }
 
 void
@@ -97,7 +97,7 @@ durable_require_active(void)
 		ereport(ERROR,
 				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				errmsg("this database is a copy and hands out no work"),
-				errdetail("Its durable data was written in another cluster or database."),
+				errdetail("Its durable data was restored from a dump or written in another cluster or database."),
 				errhint("If the original no longer runs this work, the owner of the extension can call durable.activate()."));
 	}
 }

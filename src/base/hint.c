@@ -30,6 +30,7 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
@@ -240,6 +241,29 @@ durable_hint_inserted(const DurableKey *key, int32 level, int64 position)
 		entry->position = Min(entry->position, position);
 	}
 	SpinLockRelease(&bucket->lock);
+}
+
+void
+durable_hint_forget(void)
+{
+	for (int i = 0; table != NULL && i < BUCKETS; i++)
+	{
+		Bucket	   *bucket = &table->buckets[i];
+
+		SpinLockAcquire(&bucket->lock);
+		for (int j = 0; j < BUCKET_ENTRIES; j++)
+		{
+			Entry	   *entry = &bucket->entries[j];
+
+			if (entry->key.database != MyDatabaseId)
+				continue;
+			/* as in make_entry: scans under way have missed something */
+			bucket->generation += 2 * RECENT;
+			entry->generation = bucket->generation;
+			entry->position = DURABLE_POSITION_MIN;
+		}
+		SpinLockRelease(&bucket->lock);
+	}
 }
 
 void

@@ -47,6 +47,9 @@ extern void durable_hint_rescue(const DurableHint *hint, int64 position);
 /* An entry now stands in the index at "position". Call after inserting it. */
 extern void durable_hint_inserted(const DurableKey *key, int32 level, int64 position);
 
+/* All of this database's hints, after its tables were written by SQL. */
+extern void durable_hint_forget(void);
+
 extern void durable_hint_counters(uint64 *full_passes, uint64 *rescued);
 
 #endif							/* DURABLE_HINT_H */

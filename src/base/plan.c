@@ -54,3 +54,20 @@ durable_plan_end(void)
 	durable_security_leave(&security);
 	SPI_finish();
 }
+
+text *
+durable_plan_text(uint64 row, int column, MemoryContext context)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc,
+									  column, &isnull);
+	MemoryContext before;
+	text	   *copy;
+
+	if (isnull)
+		return NULL;
+	before = MemoryContextSwitchTo(context);
+	copy = DatumGetTextPCopy(value);
+	MemoryContextSwitchTo(before);
+	return copy;
+}

@@ -122,6 +122,7 @@ durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
 											&TTSOpsVirtual);
 	writer->target = NULL;
 	writer->estate = NULL;
+	writer->locked = NULL;
 	Assert(RelationGetNumberOfAttributes(writer->rel) <= DURABLE_MAX_COLUMNS);
 	if (!with_indexes)
 		return;
@@ -139,6 +140,8 @@ durable_writer_close(DurableWriter *writer)
 		ExecCloseIndices(writer->target);
 		FreeExecutorState(writer->estate);
 	}
+	if (writer->locked)
+		ExecDropSingleTupleTableSlot(writer->locked);
 	ExecDropSingleTupleTableSlot(writer->slot);
 	table_close(writer->rel, NoLock);
 }
@@ -259,6 +262,25 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 	return result;
 }
 
+TM_Result
+durable_writer_lock(DurableWriter *writer, ItemPointer tid, bool wait, bool strict,
+					DurableRow *row)
+{
+	TM_FailureData failure;
+	ItemPointerData latest = *tid;
+	TM_Result	result;
+
+	if (writer->locked == NULL)
+		writer->locked = table_slot_create(writer->rel, NULL);
+	result = table_tuple_lock(writer->rel, &latest, GetActiveSnapshot(), writer->locked,
+							  GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+							  wait ? LockWaitBlock : LockWaitSkip,
+							  strict ? 0 : TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
+	if (result == TM_Ok && row != NULL)
+		durable_slot_row(writer->locked, row);
+	return result;
+}
+
 static RegProcedure
 equality_of(Oid type)
 {
@@ -367,8 +389,10 @@ row_state(Relation rel, ItemPointer tid)
 		tuple.t_len = ItemIdGetLength(item);
 		tuple.t_tableOid = RelationGetRelid(rel);
 		tuple.t_self = *tid;
-		/* the horizon only tells DEAD from RECENTLY_DEAD, which are one here */
-		state = HeapTupleSatisfiesVacuum(&tuple, FirstNormalTransactionId, buffer);
+		/* the horizon only tells DEAD from RECENTLY_DEAD, which are one here;
+		 * a version that was replaced in place stands for its successors */
+		state = HeapTupleHeaderIsHotUpdated(tuple.t_data) ? HEAPTUPLE_LIVE :
+			HeapTupleSatisfiesVacuum(&tuple, FirstNormalTransactionId, buffer);
 	}
 	else if (ItemIdIsRedirected(item))
 		state = HEAPTUPLE_LIVE;

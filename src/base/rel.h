@@ -106,6 +106,7 @@ typedef struct DurableWriter
 	EState	   *estate;
 	ResultRelInfo *target;		/* NULL: opened without indexes */
 	TupleTableSlot *slot;
+	TupleTableSlot *locked;		/* made by durable_writer_lock */
 } DurableWriter;
 
 /* RowExclusiveLock on the table (kept to the end of the transaction) */
@@ -123,6 +124,13 @@ extern bool durable_writer_insert_unless(DurableWriter *writer, DurableRel arbit
  * Not waiting gives TM_BeingModified for a row that another transaction holds. */
 extern TM_Result durable_writer_delete(DurableWriter *writer, ItemPointer tid, bool wait);
 extern TM_Result durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait);
+
+/* Locks the row against everyone else who would change it. Strict: only the
+ * version at tid will do, TM_Updated says that there is a newer one. Otherwise
+ * the newest version is locked; row, if given, is what was locked, and its
+ * values hold until the writer's next use of this function. */
+extern TM_Result durable_writer_lock(DurableWriter *writer, ItemPointer tid, bool wait,
+									 bool strict, DurableRow *row);
 
 /* A table open for look-ups by the leading columns of one index. */
 typedef struct DurableProbe

@@ -14,6 +14,7 @@
 
 #include "access/genam.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/pg_collation_d.h"
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
@@ -138,7 +139,9 @@ static int
 read_privileges(Oid role, const text *namespace)
 {
 	Relation	rel = table_open(durable_rel(REL_NAMESPACE_ACCESS), AccessShareLock);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	/* a parallel query may take no new snapshot; row security runs in it */
+	Snapshot	snapshot = RegisterSnapshot(IsInParallelMode() ?
+											GetActiveSnapshot() : GetLatestSnapshot());
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;

@@ -61,7 +61,7 @@ static Waiter *my_slot = NULL;
 /* this transaction's notes */
 static Note notes[NOTES];
 static int	nnotes = 0;
-static bool notes_overflow = false;
+static bool wake_all = false;
 
 Size
 durable_wakeup_shmem_size(void)
@@ -140,7 +140,7 @@ wake_noted(void)
 	if (pg_atomic_read_u32(&table->waiting) == 0)
 		return;
 	LWLockAcquire(table_lock, LW_EXCLUSIVE);
-	if (notes_overflow)
+	if (wake_all)
 		wake_database();
 	else
 	{
@@ -156,10 +156,10 @@ at_transaction_end(XactEvent event, void *arg)
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT &&
 		event != XACT_EVENT_PREPARE)
 		return;
-	if (event == XACT_EVENT_COMMIT && nnotes > 0)
+	if (event == XACT_EVENT_COMMIT && (nnotes > 0 || wake_all))
 		wake_noted();
 	nnotes = 0;
-	notes_overflow = false;
+	wake_all = false;
 }
 
 void
@@ -177,12 +177,18 @@ durable_wakeup_note(const DurableKey *key, int count)
 	}
 	if (nnotes == NOTES)
 	{
-		notes_overflow = true;
+		wake_all = true;
 		return;
 	}
 	notes[nnotes].key = *key;
 	notes[nnotes].count = count;
 	nnotes++;
+}
+
+void
+durable_wakeup_note_all(void)
+{
+	wake_all = true;
 }
 
 /* A session that is terminated while it waits leaves no slot behind. */

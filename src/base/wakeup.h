@@ -25,6 +25,9 @@ extern void durable_wakeup_init(void);
  * commits, and nobody at all if it rolls back. */
 extern void durable_wakeup_note(const DurableKey *key, int count);
 
+/* Every waiter of the database. */
+extern void durable_wakeup_note_all(void);
+
 /* Register before looking for work, so that nothing can slip in between. */
 extern bool durable_waiter_begin(const DurableKey *keys, int nkeys);
 extern void durable_waiter_rearm(void);

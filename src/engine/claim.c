@@ -13,9 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_collation_d.h"
 #include "miscadmin.h"
-#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -137,9 +135,12 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 	int64	   *ids = palloc(sizeof(int64) * claim->max_tasks);
 	Snapshot	snapshot;
 	int			taken;
+	bool		block = IsTransactionBlock();
 
 	durable_commit_claim_begin();
-	(void) durable_maintain(now, DURABLE_MAINTAIN_PER_CLAIM);
+	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, now,
+							block ? claim->max_tasks : DURABLE_CLAIM_TASKS,
+							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS);
 	snapshot = durable_snapshot_push();
 	taken = take_ready(claim, snapshot, ids);
 	if (taken > 0)
@@ -183,44 +184,36 @@ ready_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues)
 	return found;
 }
 
-static bool
-is_one_of(text **queues, int nqueues, Datum queue)
-{
-	for (int i = 0; i < nqueues; i++)
-	{
-		if (DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, queue,
-												 PointerGetDatum(queues[i]))))
-			return true;
-	}
-	return false;
-}
-
 /* Only for waits inside a transaction block, which must not write: elsewhere
  * maintenance has moved what is due. */
 static bool
-due_exists(Snapshot snapshot, text **queues, int nqueues, TimestampTz now)
+due_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, TimestampTz now)
 {
-	DurableDelayedScan scan;
-	DurableRow	row;
 	bool		found = false;
 
-	if (!durable_delayed_scan_open(&scan, snapshot, now))
-		return false;
-	while (!found && durable_delayed_scan_next(&scan, &row))
-		found = is_one_of(queues, nqueues, row.values[DELAYED_QUEUE]) &&
-			durable_row_is_live(scan.walk.rel, &row.tid);
-	durable_delayed_scan_close(&scan);
+	for (int i = 0; i < nqueues && !found; i++)
+	{
+		DurableDelayedScan scan;
+		DurableRow	row;
+
+		if (durable_queue_is_paused(namespace, queues[i]) ||
+			!durable_delayed_scan_open(&scan, snapshot, namespace, queues[i], now))
+			continue;
+		while (!found && durable_delayed_scan_next(&scan, &row))
+			found = durable_row_is_live(scan.walk.rel, &row.tid);
+		durable_delayed_scan_close(&scan);
+	}
 	return found;
 }
 
 static bool
-lapsed_exists(Snapshot snapshot, TimestampTz now)
+lapsed_exists(Snapshot snapshot, text *namespace, TimestampTz now)
 {
 	DurableLapsedScan scan;
 	DurableLease lease;
 	bool		found = false;
 
-	if (!durable_lapsed_scan_open(&scan, snapshot, now))
+	if (!durable_lapsed_scan_open(&scan, snapshot, namespace, now))
 		return false;
 	while (!found && durable_lapsed_scan_next(&scan, &lease))
 		found = durable_row_is_live(scan.walk.rel, &lease.tid);
@@ -233,8 +226,8 @@ durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now
 {
 	Snapshot	snapshot = durable_snapshot_push();
 	bool		found = ready_exists(snapshot, namespace, queues, nqueues) ||
-		due_exists(snapshot, queues, nqueues, now) ||
-		lapsed_exists(snapshot, now);
+		due_exists(snapshot, namespace, queues, nqueues, now) ||
+		lapsed_exists(snapshot, namespace, now);
 
 	durable_snapshot_pop();
 	return found;

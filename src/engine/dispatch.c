@@ -167,7 +167,9 @@ compare_items(const void *a, const void *b)
 					Min(VARSIZE_ANY_EXHDR(x->task_id), VARSIZE_ANY_EXHDR(y->task_id)));
 	if (result != 0)
 		return result;
-	return (int) VARSIZE_ANY_EXHDR(x->task_id) - (int) VARSIZE_ANY_EXHDR(y->task_id);
+	result = (int) VARSIZE_ANY_EXHDR(x->task_id) - (int) VARSIZE_ANY_EXHDR(y->task_id);
+	/* of two with the same id the first in the caller's order counts */
+	return result != 0 ? result : x->position - y->position;
 }
 
 void

@@ -3,9 +3,11 @@
  * maintain.c
  *	  What becomes due by itself: delayed tasks, lapsed claims, old results.
  *
- * Every claim calls this first, so a queue needs no process of its own. Scan
- * hints make the calls that find nothing cost nothing; without shared memory
- * each is one descent of a small index.
+ * Every claim calls this first, for its own queues, so a queue needs no process
+ * of its own. Scan hints make the calls that find nothing cost nothing; without
+ * shared memory each is one descent of a small index. What is moved stays locked
+ * until the caller's transaction ends, so a claim moves little, and inside a
+ * transaction block no more than it can use.
  *
  * Locks: rows of task_delayed, or a lease and then its tasks. Nothing here
  * waits for a row lock: what somebody holds is left for the next pass. That is
@@ -30,11 +32,8 @@
 #include "store/ready.h"
 #include "store/task.h"
 
-/* Claim rounds looked at in one pass. */
-#define LEASES_PER_PASS 100
-
 int
-durable_promote_due(TimestampTz now, int max, TimestampTz *next)
+durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
 {
 	DurableDelayedScan scan;
 	DurableTables tables;
@@ -43,18 +42,17 @@ durable_promote_due(TimestampTz now, int max, TimestampTz *next)
 	bool		open;
 
 	durable_tables_init(&tables);
-	open = durable_delayed_scan_open(&scan, durable_snapshot_push(), now);
+	open = durable_delayed_scan_open(&scan, durable_snapshot_push(), namespace, queue, now);
 	while (open && promoted < max && durable_delayed_scan_next(&scan, &row))
 	{
 		DurableWriter *delayed = durable_tables_get(&tables, TABLE_DELAYED);
 
 		if (durable_writer_delete(delayed, &row.tid, false) != TM_Ok)
 			continue;
+		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
 		durable_ready_insert(durable_tables_get(&tables, TABLE_READY),
 							 DatumGetInt64(row.values[DELAYED_ID]),
-							 DatumGetInt32(row.values[DELAYED_PRIORITY]),
-							 DatumGetTextPP(row.values[DELAYED_NAMESPACE]),
-							 DatumGetTextPP(row.values[DELAYED_QUEUE]));
+							 DatumGetInt32(row.values[DELAYED_PRIORITY]), namespace, queue);
 		promoted++;
 	}
 	if (open)
@@ -65,7 +63,7 @@ durable_promote_due(TimestampTz now, int max, TimestampTz *next)
 	return promoted;
 }
 
-/* The lease is deleted already; what somebody is settling right now stays in
+/* The lease is locked; what somebody is settling right now stays in
  * lease->ids. Returns how many tasks went back or ended. */
 static int
 take_over_tasks(DurableTables *tables, DurableLease *lease, TimestampTz now)
@@ -111,40 +109,57 @@ take_over_results(DurableLease *lease)
 	return before - lease->nids;
 }
 
-/* 0 when another transaction works on the lease */
+/* How many went back; -1 when another transaction works on the lease. */
 static int
 take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 {
 	int			taken;
+	int			listed;
 
-	if (durable_lease_delete(lease, false) != TM_Ok)
-		return 0;
+	if (!durable_lease_lock(lease))
+		return -1;
+	listed = lease->nids;
 	taken = lease->kind == LEASE_OF_TASKS ?
 		take_over_tasks(tables, lease, now) : take_over_results(lease);
-	if (lease->nids > 0)
-		durable_lease_insert(lease);
+	/* changed in place: whoever waits for the row, with a task of it in hand,
+	 * has to find the rest of the list afterwards. Our lock is on it, so
+	 * "wait" does not. */
+	durable_snapshot_push();
+	if (lease->nids == 0)
+		(void) durable_lease_delete(lease, true);
+	else if (lease->nids < listed)
+	{
+		lease->stored_ids = NULL;
+		(void) durable_lease_update(lease, true);
+	}
+	durable_snapshot_pop();
 	return taken;
 }
 
 int
-durable_take_over_lapsed(TimestampTz now, int max, TimestampTz *next)
+durable_take_over_lapsed(text *namespace, TimestampTz now, int max, TimestampTz *next)
 {
 	DurableLapsedScan scan;
-	DurableLease leases[LEASES_PER_PASS];
+	DurableLease lease;
 	DurableTables tables;
-	int			nleases = 0;
 	int			taken = 0;
+	bool		open;
 
-	if (durable_lapsed_scan_open(&scan, durable_snapshot_push(), now))
-	{
-		while (nleases < LEASES_PER_PASS &&
-			   durable_lapsed_scan_next(&scan, &leases[nleases]))
-			nleases++;
-		durable_lapsed_scan_close(&scan);
-	}
 	durable_tables_init(&tables);
-	for (int i = 0; i < nleases && taken < max; i++)
-		taken += take_over(&tables, &leases[i], now);
+	open = durable_lapsed_scan_open(&scan, durable_snapshot_push(), namespace, now);
+	/* rounds count, whatever they hold: an empty one is work too */
+	while (open && max > 0 && durable_lapsed_scan_next(&scan, &lease))
+	{
+		int			tasks = take_over(&tables, &lease, now);
+
+		if (tasks < 0)
+			continue;
+		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
+		taken += tasks;
+		max--;
+	}
+	if (open)
+		durable_lapsed_scan_close(&scan);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
 	*next = scan.next;
@@ -152,42 +167,35 @@ durable_take_over_lapsed(TimestampTz now, int max, TimestampTz *next)
 }
 
 TimestampTz
-durable_maintain(TimestampTz now, int max)
+durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
+				 int max_tasks, int max_rounds)
 {
-	TimestampTz due;
-	TimestampTz lapse;
+	TimestampTz next;
 
-	(void) durable_promote_due(now, max, &due);
-	(void) durable_take_over_lapsed(now, max, &lapse);
-	return Min(due, lapse);
+	(void) durable_take_over_lapsed(namespace, now, max_rounds, &next);
+	for (int i = 0; i < nqueues; i++)
+	{
+		TimestampTz due;
+
+		(void) durable_promote_due(namespace, queues[i], now, max_tasks, &due);
+		next = Min(next, due);
+	}
+	return next;
 }
 
-/* Tasks that neither wait nor are listed by a lease are claimed by nobody:
- * leases are not part of a dump. */
-static DurablePlan orphan_plan = {
-	.name = "orphaned tasks",
-	.sql =
-	"WITH gone AS (DELETE FROM durable.lease),"
-	" unread AS (UPDATE durable.task_result SET lease_id = NULL WHERE lease_id IS NOT NULL)"
-	" INSERT INTO durable.task_ready (id, priority, namespace, queue)"
-	" SELECT t.id, t.priority, t.namespace, t.queue FROM durable.task t"
-	" WHERE NOT EXISTS (SELECT FROM durable.task_ready r"
-	"  WHERE r.namespace OPERATOR(pg_catalog.=) t.namespace"
-	"  AND r.queue OPERATOR(pg_catalog.=) t.queue"
-	"  AND r.priority OPERATOR(pg_catalog.=) t.priority"
-	"  AND r.id OPERATOR(pg_catalog.=) t.id)"
-	" AND NOT EXISTS (SELECT FROM durable.task_delayed d"
-	"  WHERE d.run_at OPERATOR(pg_catalog.=) t.run_at"
-	"  AND d.id OPERATOR(pg_catalog.=) t.id)",
-};
-
-int64
-durable_reclaim_all(TimestampTz now)
+void
+durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over)
 {
-	int64		back;
+	DurableListName *lists;
+	TimestampTz next;
+	int			n;
 
-	durable_plan_begin();
-	back = (int64) durable_plan_run(&orphan_plan, NULL, NULL);
-	durable_plan_end();
-	return back;
+	n = durable_delayed_lists(&lists);
+	for (int i = 0; i < n && *promoted < max; i++)
+		*promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
+										 max - (int) *promoted, &next);
+	n = durable_lease_lists(&lists);
+	for (int i = 0; i < n && *taken_over < max; i++)
+		*taken_over += durable_take_over_lapsed(lists[i].namespace, now,
+												max - (int) *taken_over, &next);
 }

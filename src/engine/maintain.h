@@ -12,18 +12,26 @@
 
 #include "datatype/timestamp.h"
 
-/* Work that one claim does for the whole database before it looks. */
-#define DURABLE_MAINTAIN_PER_CLAIM 500
+/* What one call moves: due tasks of each queue, and lapsed claim rounds of the
+ * namespace. Inside a transaction block a claim moves only what it can use. */
+#define DURABLE_CLAIM_TASKS 50
+#define DURABLE_CLAIM_ROUNDS 10
+#define DURABLE_BLOCK_ROUNDS 1
+#define DURABLE_WAIT_TASKS 500
+#define DURABLE_WAIT_ROUNDS 100
 
-/* Each does at most "max" rows, skips what another transaction holds, and says
- * in *next when it is worth looking again. */
-extern int	durable_promote_due(TimestampTz now, int max, TimestampTz *next);
-extern int	durable_take_over_lapsed(TimestampTz now, int max, TimestampTz *next);
+/* Each skips what another transaction holds, and says in *next when it is worth
+ * looking again. They return how many tasks (results) went to their queue. */
+extern int	durable_promote_due(text *namespace, text *queue, TimestampTz now, int max_tasks,
+								TimestampTz *next);
+extern int	durable_take_over_lapsed(text *namespace, TimestampTz now, int max_rounds,
+									 TimestampTz *next);
 
-/* Both; returns when the next of them is due. */
-extern TimestampTz durable_maintain(TimestampTz now, int max);
+/* Both, for some queues; returns when the next of them is due. */
+extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
+									TimestampTz now, int max_tasks, int max_rounds);
 
-/* Gives every claimed task back, whoever holds it; for activate(). */
-extern int64 durable_reclaim_all(TimestampTz now);
+/* Both, for the whole database; adds up what was done. */
+extern void durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over);
 
 #endif							/* DURABLE_MAINTAIN_H */

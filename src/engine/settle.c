@@ -291,20 +291,14 @@ durable_release_all(const pg_uuid_t *token)
 	return settle_targets(&settle, targets, n);
 }
 
+/* Exact, and cheap for a round whose numbers lie together, as they mostly do:
+ * the tasks are then read as one range. */
 static int
 count_held(const DurableLease *lease)
 {
-	DurableProbe by_id;
-	DurableRow	row;
-	int			held = 0;
-
 	if (lease->kind != LEASE_OF_TASKS)
 		return lease->nids;
-	durable_task_open_by_id(&by_id, GetActiveSnapshot());
-	for (int i = 0; i < lease->nids; i++)
-		held += durable_task_find_number(&by_id, lease->ids[i], &row);
-	durable_probe_close(&by_id);
-	return held;
+	return durable_task_count(lease->ids, lease->nids, GetActiveSnapshot());
 }
 
 int
@@ -329,10 +323,8 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 				result = durable_lease_update(&lease, true);
 		}
 		durable_snapshot_pop();
-		if (result == TM_Ok)
+		if (result == TM_Ok || held == 0)
 			return held;
-		if (result != TM_Updated)
-			return 0;
 	}
 }
 
@@ -356,57 +348,74 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
 	return holds;
 }
 
-/* Out of whichever list it is in. A promotion may move it at this moment; a
- * task that is in neither list is claimed. */
+/* Out of whichever list it is in, waiting for a claim or a promotion that has it
+ * in hand. A task that is in neither list is claimed. */
 static void
 unlist(const DurableRow *task)
 {
 	int64		id = DatumGetInt64(task->values[TASK_ID]);
+	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
+	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
 
+	/* twice: a promotion may be moving it from the one list to the other */
 	for (int i = 0; i < 2; i++)
 	{
 		bool		found;
 
 		durable_snapshot_push();
 		found = durable_ready_remove(id, DatumGetInt32(task->values[TASK_PRIORITY]),
-									 DatumGetTextPP(task->values[TASK_NAMESPACE]),
-									 DatumGetTextPP(task->values[TASK_QUEUE])) ||
+									 namespace, queue) ||
 			(!task->nulls[TASK_RUN_AT] &&
-			 durable_delayed_remove(id, DatumGetTimestampTz(task->values[TASK_RUN_AT])));
+			 durable_delayed_remove(id, DatumGetTimestampTz(task->values[TASK_RUN_AT]),
+									namespace, queue));
 		durable_snapshot_pop();
 		if (found || task->nulls[TASK_RUN_AT])
 			return;
 	}
 }
 
+/*
+ * One try: *result is what became of the task's row. The list entry goes
+ * first: a transaction that claims a task and settles it has the entry before
+ * the row, too.
+ */
+static bool
+try_cancel(text *namespace, text *task_id, bool listed, TM_Result *result)
+{
+	DurableOutcome outcome = {.status = TASK_CANCELLED};
+	DurableTables tables;
+	DurableProbe by_id;
+	DurableProbe by_task_id;
+	DurableRow	task;
+	Snapshot	snapshot = durable_snapshot_push();
+	bool		found;
+
+	durable_tables_init(&tables);
+	durable_task_open_by_id(&by_id, snapshot);
+	durable_task_open_by_task_id(&by_task_id, snapshot);
+	found = durable_task_find(&by_id, &by_task_id, namespace, task_id, &task);
+	if (found && listed)
+		unlist(&task);
+	else if (found)
+		*result = durable_outcome_end(&tables, &task, &outcome, durable_clock_now(), true);
+	durable_tables_close(&tables);
+	durable_probe_close(&by_task_id);
+	durable_probe_close(&by_id);
+	durable_snapshot_pop();
+	return found;
+}
+
 bool
 durable_cancel(text *namespace, text *task_id)
 {
-	TM_Result	result;
+	TM_Result	result = TM_Updated;
 
-	do
+	while (result == TM_Updated)
 	{
-		DurableOutcome outcome = {.status = TASK_CANCELLED};
-		DurableTables tables;
-		DurableProbe by_id;
-		DurableProbe by_task_id;
-		DurableRow	task;
-		Snapshot	snapshot = durable_snapshot_push();
-
 		CHECK_FOR_INTERRUPTS();
-		durable_tables_init(&tables);
-		durable_task_open_by_id(&by_id, snapshot);
-		durable_task_open_by_task_id(&by_task_id, snapshot);
-		result = TM_Deleted;
-		if (durable_task_find(&by_id, &by_task_id, namespace, task_id, &task))
-			result = durable_outcome_end(&tables, &task, &outcome,
-										 durable_clock_now(), true);
-		if (result == TM_Ok)
-			unlist(&task);
-		durable_tables_close(&tables);
-		durable_probe_close(&by_task_id);
-		durable_probe_close(&by_id);
-		durable_snapshot_pop();
-	} while (result == TM_Updated);
+		if (!try_cancel(namespace, task_id, true, &result) ||
+			!try_cancel(namespace, task_id, false, &result))
+			return false;
+	}
 	return result == TM_Ok;
 }

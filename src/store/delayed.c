@@ -3,9 +3,10 @@
  * delayed.c
  *	  durable.task_delayed: the ids whose time has not come.
  *
- * The index (run_at, id) is a list with a hint like any other, and here the
- * hint is also the alarm clock: it stands at the first row that is alive, so a
- * hint in the future means that nothing is due.
+ * The index is (namespace, queue, run_at, id). The delayed tasks of a queue are a
+ * list with a hint like any other, and here the hint is also the alarm clock: it
+ * stands at the first row that is alive, so a hint in the future means that
+ * nothing is due.
  *
  *-------------------------------------------------------------------------
  */
@@ -18,16 +19,30 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/plan.h"
 #include "base/wakeup.h"
 #include "store/delayed.h"
 #include "store/ready.h"
 
+/* columns of the index */
+enum
+{
+	DUE_NAMESPACE = 1,
+	DUE_QUEUE,
+	DUE_RUN_AT,
+	DUE_ID,
+	DUE_COLUMNS = DUE_ID
+};
+
 static DurableKey
-delayed_key(void)
+delayed_key(const text *namespace, const text *queue)
 {
 	DurableKey	none = {{0, 0}, InvalidOid};
 
-	return durable_shared == NULL ? none : durable_key("delayed", NULL, 0, NULL, 0);
+	if (durable_shared == NULL)
+		return none;
+	return durable_key("delayed", VARDATA_ANY(namespace), VARSIZE_ANY_EXHDR(namespace),
+					   VARDATA_ANY(queue), VARSIZE_ANY_EXHDR(queue));
 }
 
 static void
@@ -50,7 +65,7 @@ announce(TimestampTz run_at, text *namespace, text *queue)
 
 	if (durable_shared == NULL)
 		return;
-	list = delayed_key();
+	list = delayed_key(namespace, queue);
 	durable_hint_inserted(&list, 0, run_at);
 	waiters = durable_queue_key(namespace, queue);
 	durable_wakeup_note(&waiters, PG_INT32_MAX);
@@ -82,15 +97,18 @@ durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 }
 
 bool
-durable_delayed_remove(int64 id, TimestampTz run_at)
+durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queue)
 {
 	DurableProbe probe;
 	DurableRow	row;
-	Datum		keys[2] = {TimestampTzGetDatum(run_at), Int64GetDatum(id)};
+	Datum		keys[DUE_COLUMNS] = {
+		PointerGetDatum(namespace), PointerGetDatum(queue),
+		TimestampTzGetDatum(run_at), Int64GetDatum(id)
+	};
 	bool		removed = false;
 
 	durable_probe_open(&probe, REL_TASK_DELAYED, IDX_DELAYED_DUE,
-					   GetActiveSnapshot(), 2);
+					   GetActiveSnapshot(), DUE_COLUMNS);
 	if (durable_probe_find(&probe, keys, &row))
 	{
 		DurableWriter writer;
@@ -104,11 +122,12 @@ durable_delayed_remove(int64 id, TimestampTz run_at)
 }
 
 bool
-durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot, TimestampTz now)
+durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot,
+						  text *namespace, text *queue, TimestampTz now)
 {
-	DurableKey	list = delayed_key();
+	DurableKey	list = delayed_key(namespace, queue);
 	DurableHint hint;
-	ScanKeyData key;
+	ScanKeyData keys[DUE_RUN_AT];
 
 	durable_hint_begin(&hint, &list, 0);
 	scan->now = now;
@@ -116,10 +135,15 @@ durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot, Timestamp
 	scan->next = hint.start;
 	if (hint.start > now)
 		return false;
-	durable_walk_open(&scan->walk, REL_TASK_DELAYED, IDX_DELAYED_DUE, snapshot, 1, 1);
-	ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
+	durable_walk_open(&scan->walk, REL_TASK_DELAYED, IDX_DELAYED_DUE, snapshot,
+					  DUE_RUN_AT, DUE_RUN_AT);
+	ScanKeyInit(&keys[0], DUE_NAMESPACE, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(namespace));
+	ScanKeyInit(&keys[1], DUE_QUEUE, BTEqualStrategyNumber, F_TEXTEQ,
+				PointerGetDatum(queue));
+	ScanKeyInit(&keys[2], DUE_RUN_AT, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
 				TimestampTzGetDatum(hint.start));
-	durable_walk_start(&scan->walk, &key, &hint);
+	durable_walk_start(&scan->walk, keys, &hint);
 	return true;
 }
 
@@ -154,4 +178,37 @@ void
 durable_delayed_scan_close(DurableDelayedScan *scan)
 {
 	durable_walk_close(&scan->walk);
+}
+
+/* Hops from queue to queue along the index. */
+static DurablePlan lists_plan = {
+	.name = "queues with delayed tasks",
+	.sql =
+	"WITH RECURSIVE hop AS ("
+	" (SELECT d.namespace, d.queue FROM durable.task_delayed d"
+	"  ORDER BY d.namespace, d.queue LIMIT 1)"
+	" UNION ALL"
+	" SELECT n.namespace, n.queue FROM hop CROSS JOIN LATERAL ("
+	"  SELECT d.namespace, d.queue FROM durable.task_delayed d"
+	"  WHERE ROW(d.namespace, d.queue) OPERATOR(pg_catalog.>) ROW(hop.namespace, hop.queue)"
+	"  ORDER BY d.namespace, d.queue LIMIT 1) n)"
+	" SELECT hop.namespace, hop.queue FROM hop",
+};
+
+int
+durable_delayed_lists(DurableListName **lists)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	int			n;
+
+	durable_plan_begin();
+	n = (int) durable_plan_run(&lists_plan, NULL, NULL);
+	*lists = MemoryContextAlloc(caller, sizeof(DurableListName) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		(*lists)[i].namespace = durable_plan_text(i, 1, caller);
+		(*lists)[i].queue = durable_plan_text(i, 2, caller);
+	}
+	durable_plan_end();
+	return n;
 }

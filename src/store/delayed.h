@@ -29,10 +29,19 @@ extern void durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz 
 extern void durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 										TimestampTz run_at, int32 priority,
 										text *namespace, text *queue);
-extern bool durable_delayed_remove(int64 id, TimestampTz run_at);
+/* A queue that has delayed tasks; or, for leases, a namespace (queue NULL). */
+typedef struct DurableListName
+{
+	text	   *namespace;
+	text	   *queue;
+} DurableListName;
+
+extern int	durable_delayed_lists(DurableListName **lists);
+
+extern bool durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queue);
 
 /*
- * What is due, soonest first. Opening fails cheaply, without touching the
+ * What is due in one queue, soonest first. Opening fails cheaply, without touching the
  * table, when the hint says that nothing can be due; *next is then, and after
  * the scan, when it is worth looking again (DURABLE_POSITION_END: never).
  */
@@ -44,7 +53,8 @@ typedef struct DurableDelayedScan
 	int			patience;
 } DurableDelayedScan;
 
-extern bool durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot, TimestampTz now);
+extern bool durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot,
+									  text *namespace, text *queue, TimestampTz now);
 extern bool durable_delayed_scan_next(DurableDelayedScan *scan, DurableRow *row);
 extern void durable_delayed_scan_close(DurableDelayedScan *scan);
 

@@ -16,11 +16,13 @@
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/ids.h"
+#include "base/plan.h"
 #include "store/lease.h"
 
 static const char *const kind_names[] = {
@@ -29,11 +31,14 @@ static const char *const kind_names[] = {
 };
 
 static DurableKey
-lapse_key(void)
+lapse_key(const text *namespace)
 {
 	DurableKey	none = {{0, 0}, InvalidOid};
 
-	return durable_shared == NULL ? none : durable_key("lease", NULL, 0, NULL, 0);
+	if (durable_shared == NULL)
+		return none;
+	return durable_key("lease", VARDATA_ANY(namespace), VARSIZE_ANY_EXHDR(namespace),
+					   NULL, 0);
 }
 
 void
@@ -63,8 +68,9 @@ lease_to_row(const DurableLease *lease, DurableRow *row)
 	durable_row_set(row, LEASE_KIND, CStringGetTextDatum(kind_names[lease->kind]));
 	durable_row_set(row, LEASE_NAMESPACE, PointerGetDatum(lease->namespace));
 	durable_row_set_pointer(row, LEASE_WORKER, lease->worker);
-	durable_row_set(row, LEASE_IDS,
-					PointerGetDatum(durable_ids_to_array(lease->ids, lease->nids)));
+	/* a long list that has not changed is not written again */
+	durable_row_set_pointer(row, LEASE_IDS, lease->stored_ids != NULL ? (void *) lease->stored_ids :
+							(void *) durable_ids_to_array(lease->ids, lease->nids));
 }
 
 static void
@@ -80,20 +86,22 @@ lease_from_row(const DurableRow *row, DurableLease *lease)
 	lease->namespace = DatumGetTextPCopy(row->values[LEASE_NAMESPACE]);
 	lease->worker = row->nulls[LEASE_WORKER] ? NULL :
 		DatumGetTextPCopy(row->values[LEASE_WORKER]);
+	lease->stored_ids = (struct varlena *) DatumGetPointer(datumCopy(row->values[LEASE_IDS],
+																	 false, -1));
 	lease->ids = durable_ids_from_array(DatumGetArrayTypeP(row->values[LEASE_IDS]),
 										&lease->nids);
 }
 
 /* A lease now stands in the index: whoever looks for lapsed ones must know. */
 static void
-announce(TimestampTz until)
+announce(const DurableLease *lease)
 {
 	DurableKey	key;
 
 	if (durable_shared == NULL)
 		return;
-	key = lapse_key();
-	durable_hint_inserted(&key, 0, until);
+	key = lapse_key(lease->namespace);
+	durable_hint_inserted(&key, 0, lease->until);
 }
 
 void
@@ -106,7 +114,7 @@ durable_lease_insert(DurableLease *lease)
 	durable_writer_open(&writer, REL_LEASE, true);
 	durable_writer_insert(&writer, &row);
 	durable_writer_close(&writer);
-	announce(lease->until);
+	announce(lease);
 }
 
 bool
@@ -161,8 +169,21 @@ durable_lease_update(const DurableLease *lease, bool wait)
 	result = durable_writer_update(&writer, &row, wait);
 	durable_writer_close(&writer);
 	if (result == TM_Ok)
-		announce(lease->until);
+		announce(lease);
 	return result;
+}
+
+bool
+durable_lease_lock(const DurableLease *lease)
+{
+	DurableWriter writer;
+	ItemPointerData tid = lease->tid;
+	TM_Result	result;
+
+	durable_writer_open(&writer, REL_LEASE, false);
+	result = durable_writer_lock(&writer, &tid, false, true, NULL);
+	durable_writer_close(&writer);
+	return result == TM_Ok;
 }
 
 TM_Result
@@ -210,21 +231,23 @@ durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n)
 					lease.ids[left++] = lease.ids[i];
 			}
 			lease.nids = left;
+			lease.stored_ids = NULL;
 			result = left == 0 ? durable_lease_delete(&lease, true) :
 				durable_lease_update(&lease, true);
 		}
 		durable_snapshot_pop();
-		if (!found || result != TM_Updated)
+		if (!found || result == TM_Ok)
 			return;
 	}
 }
 
 bool
-durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot, TimestampTz now)
+durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
+						 text *namespace, TimestampTz now)
 {
-	DurableKey	key = lapse_key();
+	DurableKey	key = lapse_key(namespace);
 	DurableHint hint;
-	ScanKeyData scan_key;
+	ScanKeyData keys[2];
 
 	durable_hint_begin(&hint, &key, 0);
 	scan->now = now;
@@ -232,10 +255,11 @@ durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot, TimestampTz
 	scan->next = hint.start;
 	if (hint.start > now)
 		return false;
-	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 1, 1);
-	ScanKeyInit(&scan_key, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
+	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 2, 2);
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(namespace));
+	ScanKeyInit(&keys[1], 2, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
 				TimestampTzGetDatum(hint.start));
-	durable_walk_start(&scan->walk, &scan_key, &hint);
+	durable_walk_start(&scan->walk, keys, &hint);
 	return true;
 }
 
@@ -273,4 +297,35 @@ void
 durable_lapsed_scan_close(DurableLapsedScan *scan)
 {
 	durable_walk_close(&scan->walk);
+}
+
+static DurablePlan lists_plan = {
+	.name = "namespaces with leases",
+	.sql =
+	"WITH RECURSIVE hop AS ("
+	" (SELECT l.namespace FROM durable.lease l ORDER BY l.namespace LIMIT 1)"
+	" UNION ALL"
+	" SELECT n.namespace FROM hop CROSS JOIN LATERAL ("
+	"  SELECT l.namespace FROM durable.lease l"
+	"  WHERE l.namespace OPERATOR(pg_catalog.>) hop.namespace"
+	"  ORDER BY l.namespace LIMIT 1) n)"
+	" SELECT hop.namespace FROM hop",
+};
+
+int
+durable_lease_lists(DurableListName **lists)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	int			n;
+
+	durable_plan_begin();
+	n = (int) durable_plan_run(&lists_plan, NULL, NULL);
+	*lists = MemoryContextAlloc(caller, sizeof(DurableListName) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		(*lists)[i].namespace = durable_plan_text(i, 1, caller);
+		(*lists)[i].queue = NULL;
+	}
+	durable_plan_end();
+	return n;
 }

@@ -14,6 +14,7 @@
 #include "utils/uuid.h"
 
 #include "base/walk.h"
+#include "store/delayed.h"
 
 enum
 {
@@ -45,6 +46,7 @@ typedef struct DurableLease
 	text	   *worker;			/* or NULL */
 	int			nids;
 	int64	   *ids;			/* ascending */
+	struct varlena *stored_ids; /* the list as it is stored; NULL when ids differ */
 	ItemPointerData tid;		/* where it was read */
 } DurableLease;
 
@@ -59,6 +61,10 @@ extern bool durable_lease_find(const pg_uuid_t *token, DurableLease *lease);
 
 extern bool durable_lease_holds(const DurableLease *lease, int64 id);
 
+/* Locks this very version of the lease, not waiting; false: somebody holds it
+ * or has changed it. */
+extern bool durable_lease_lock(const DurableLease *lease);
+
 /* Rewrites until and ids at lease->tid. Deletes. Not waiting: see rel.h */
 extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
 extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
@@ -67,7 +73,7 @@ extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
  * with its last id. Quiet when the round is gone. */
 extern void durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n);
 
-/* Leases that have lapsed; as with delayed tasks, opening is cheap when
+/* Leases of a namespace that have lapsed; as with delayed tasks, opening is cheap when
  * none can have. */
 typedef struct DurableLapsedScan
 {
@@ -77,7 +83,11 @@ typedef struct DurableLapsedScan
 	int			patience;
 } DurableLapsedScan;
 
-extern bool durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot, TimestampTz now);
+/* the namespaces that have leases */
+extern int	durable_lease_lists(DurableListName **lists);
+
+extern bool durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
+									 text *namespace, TimestampTz now);
 extern bool durable_lapsed_scan_next(DurableLapsedScan *scan, DurableLease *lease);
 extern void durable_lapsed_scan_close(DurableLapsedScan *scan);
 

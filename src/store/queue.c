@@ -20,7 +20,9 @@
 
 #include "base/plan.h"
 #include "base/rel.h"
+#include "base/wakeup.h"
 #include "store/queue.h"
+#include "store/ready.h"
 
 enum
 {
@@ -47,17 +49,20 @@ durable_queue_init(void)
 	CacheRegisterRelcacheCallback(forget_paused, (Datum) 0);
 }
 
-/* The active snapshot decides. */
+/* The snapshot is taken after the lock, which delivers what others committed:
+ * an older one could answer for a time before a pause whose message is gone. */
 static bool
 table_is_empty(void)
 {
 	Relation	rel = table_open(durable_rel(REL_QUEUE), AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	bool		empty = !table_scan_getnextslot(scan, ForwardScanDirection, slot);
 
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
 	return empty;
 }
@@ -78,9 +83,10 @@ durable_queue_is_paused(text *namespace, text *queue)
 	if (table_is_empty())
 		return false;
 	none_paused = false;
-	durable_probe_open(&probe, REL_QUEUE, IDX_QUEUE_PKEY, GetActiveSnapshot(), 2);
+	durable_probe_open(&probe, REL_QUEUE, IDX_QUEUE_PKEY, durable_snapshot_push(), 2);
 	paused = durable_probe_find(&probe, keys, &row) && !row.nulls[QUEUE_PAUSED_AT];
 	durable_probe_close(&probe);
+	durable_snapshot_pop();
 	return paused;
 }
 
@@ -118,5 +124,11 @@ durable_queue_set_paused(text *namespace, text *queue, bool paused)
 	durable_plan_begin();
 	changed = durable_plan_run(paused ? &pause_plan : &resume_plan, values, NULL);
 	durable_plan_end();
+	if (changed > 0 && !paused && durable_shared != NULL)
+	{
+		DurableKey	key = durable_queue_key(namespace, queue);
+
+		durable_wakeup_note(&key, PG_INT32_MAX);
+	}
 	return changed > 0;
 }

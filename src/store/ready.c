@@ -73,8 +73,10 @@ durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
 	DurableRow	row;
 
 	fill_row(&row, id, priority, namespace, queue);
-	durable_writer_insert(writer, &row);
-	announce(namespace, queue, priority, id, 1);
+	/* a task that came to stand here twice would stop every claim from
+	 * putting it back: once is as good */
+	if (durable_writer_insert_unless(writer, IDX_READY_ORDER, &row))
+		announce(namespace, queue, priority, id, 1);
 }
 
 void

@@ -7,8 +7,13 @@
  */
 #include "postgres.h"
 
+#include "access/skey.h"
+#include "access/stratnum.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 
+#include "base/plan.h"
+#include "base/walk.h"
 #include "store/task.h"
 
 #define GENERATED_MARK '~'
@@ -92,4 +97,83 @@ durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 
 		return durable_probe_find(by_task_id, keys, row);
 	}
+}
+
+/* A range this many times as wide as the list is still read as one. */
+#define RANGE_FACTOR 4
+
+static int
+count_by_probe(const int64 *ids, int n, Snapshot snapshot)
+{
+	DurableProbe by_id;
+	DurableRow	row;
+	int			found = 0;
+
+	durable_task_open_by_id(&by_id, snapshot);
+	for (int i = 0; i < n; i++)
+		found += durable_task_find_number(&by_id, ids[i], &row);
+	durable_probe_close(&by_id);
+	return found;
+}
+
+/* A merge of the list with the index range that it spans. */
+int
+durable_task_count(const int64 *ids, int n, Snapshot snapshot)
+{
+	DurableWalk walk;
+	ScanKeyData keys[2];
+	int			found = 0;
+	int			next = 0;
+
+	if (n == 0)
+		return 0;
+	if (ids[n - 1] - ids[0] >= (int64) n * RANGE_FACTOR)
+		return count_by_probe(ids, n, snapshot);
+	durable_walk_open(&walk, REL_TASK, IDX_TASK_PKEY, snapshot, 2, 1);
+	ScanKeyInit(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(ids[0]));
+	ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(ids[n - 1]));
+	durable_walk_start(&walk, keys, NULL);
+	while (next < n && durable_walk_next(&walk))
+	{
+		while (next < n && ids[next] < walk.position)
+			next++;
+		if (next < n && ids[next] == walk.position && durable_walk_visible(&walk))
+		{
+			found++;
+			next++;
+		}
+	}
+	durable_walk_close(&walk);
+	return found;
+}
+
+/*
+ * Leases are not part of a dump, so a restored task that was claimed stands
+ * nowhere. Its row is written too: that is what refuses an old token.
+ */
+static DurablePlan orphan_plan = {
+	.name = "requeue orphaned tasks",
+	.sql =
+	"WITH gone AS (DELETE FROM durable.lease),"
+	" unread AS (UPDATE durable.task_result SET lease_id = NULL WHERE lease_id IS NOT NULL),"
+	" orphan AS (UPDATE durable.task t SET reclaims = t.reclaims"
+	"  WHERE NOT EXISTS (SELECT FROM durable.task_ready r"
+	"   WHERE r.namespace OPERATOR(pg_catalog.=) t.namespace"
+	"   AND r.queue OPERATOR(pg_catalog.=) t.queue"
+	"   AND r.priority OPERATOR(pg_catalog.=) t.priority"
+	"   AND r.id OPERATOR(pg_catalog.=) t.id)"
+	"  AND NOT EXISTS (SELECT FROM durable.task_delayed d"
+	"   WHERE d.namespace OPERATOR(pg_catalog.=) t.namespace"
+	"   AND d.queue OPERATOR(pg_catalog.=) t.queue"
+	"   AND d.run_at OPERATOR(pg_catalog.=) t.run_at"
+	"   AND d.id OPERATOR(pg_catalog.=) t.id)"
+	"  RETURNING t.id, t.priority, t.namespace, t.queue)"
+	" INSERT INTO durable.task_ready (id, priority, namespace, queue)"
+	" SELECT o.id, o.priority, o.namespace, o.queue FROM orphan o",
+};
+
+uint64
+durable_task_requeue_orphans(void)
+{
+	return durable_plan_run(&orphan_plan, NULL, NULL);
 }

@@ -48,7 +48,13 @@ extern bool durable_task_id_generated(const text *task_id, int64 *id);
 extern bool durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 							  text *namespace, text *task_id, DurableRow *row);
 extern bool durable_task_find_number(DurableProbe *by_id, int64 id, DurableRow *row);
+/* how many of these (ascending) exist */
+extern int	durable_task_count(const int64 *ids, int n, Snapshot snapshot);
 extern void durable_task_open_by_id(DurableProbe *probe, Snapshot snapshot);
 extern void durable_task_open_by_task_id(DurableProbe *probe, Snapshot snapshot);
+
+/* Ends every lease and puts back what nobody holds then; between
+ * durable_plan_begin() and _end(). How many tasks. */
+extern uint64 durable_task_requeue_orphans(void);
 
 #endif							/* DURABLE_STORE_TASK_H */

@@ -65,11 +65,12 @@ sub children
 sub wait_for
 {
 	my ($code, $what) = @_;
-	for (1 .. 20 * $PostgreSQL::Test::Utils::timeout_default)
+	my $end = Time::HiRes::time() + $PostgreSQL::Test::Utils::timeout_default;
+	while (Time::HiRes::time() < $end)
 	{
 		my $result = $code->();
 		return $result if $result;
-		usleep(50_000);
+		usleep(10_000);
 	}
 	die "timed out waiting for $what";
 }
@@ -199,6 +200,13 @@ sub query
 	my $out = $self->try($sql);
 	die "$sql\n$self->{last_error}" if $self->{last_error} =~ /(?:ERROR|FATAL):/;
 	return $out;
+}
+
+# Repeat a query until it returns t. The bound is only a net.
+sub poll
+{
+	my ($self, $sql) = @_;
+	return DurableTest::wait_for(sub { $self->query($sql) eq 't' }, $sql);
 }
 
 sub quit
