@@ -12,12 +12,14 @@ CREATE SEQUENCE durable.lease_seq AS bigint;
 SELECT pg_catalog.pg_extension_config_dump('durable.task_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('durable.lease_seq', '');
 
--- A row changes only when its task goes back to a queue, and every such change
--- is what refuses a settle that was under way with the old token.
+-- A row changes only when its task goes back to a queue. The change is what
+-- refuses a settle that is under way with the old token, and last_lease what
+-- refuses later ones: only a younger lease can hold the task.
 CREATE TABLE durable.task (
 	id				bigint NOT NULL,
 	created_at		timestamptz NOT NULL,
 	run_at			timestamptz,
+	last_lease		bigint,
 	priority		int NOT NULL,
 	attempt			int NOT NULL,
 	max_attempts	int NOT NULL,
@@ -37,7 +39,10 @@ CREATE TABLE durable.task (
 	headers			jsonb,
 	input			jsonb,
 	CONSTRAINT task_pkey PRIMARY KEY (id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+-- A claim does not write this row, so a payload costs nothing inline, and saves
+-- the out-of-line rows and their index.
+ALTER TABLE durable.task ALTER COLUMN input SET STORAGE MAIN;
 COMMENT ON TABLE durable.task IS
 'tasks that are not settled yet; a generated task_id is not stored, it is ~ and the id';
 CREATE UNIQUE INDEX task_task_id_key ON durable.task (namespace, task_id)
@@ -50,7 +55,7 @@ CREATE TABLE durable.task_ready (
 	priority	int NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
 	queue		text COLLATE "C" NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_ready IS 'ids of the tasks that can be claimed now';
 CREATE UNIQUE INDEX task_ready_order ON durable.task_ready
 	(namespace, queue, priority DESC, id);
@@ -63,15 +68,15 @@ CREATE TABLE durable.task_delayed (
 	priority	int NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
 	queue		text COLLATE "C" NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_delayed IS 'ids of the tasks whose time has not come';
 CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed
 	(namespace, queue, run_at, id);
 ALTER TABLE durable.task_delayed REPLICA IDENTITY USING INDEX task_delayed_due;
 SELECT pg_catalog.pg_extension_config_dump('durable.task_delayed', '');
 
--- One row per claim round. It is written when the round is claimed, when it is
--- renewed and when part of it goes back; settling one task of many leaves it.
+-- One row per claim round. It is written when the round is claimed and when it
+-- is renewed; a task that is settled or goes back stays in the list.
 CREATE TABLE durable.lease (
 	id			bigint NOT NULL,
 	token		uuid NOT NULL,
@@ -82,7 +87,7 @@ CREATE TABLE durable.lease (
 	worker		text COLLATE "C",
 	ids			bigint[] NOT NULL,
 	CONSTRAINT lease_pkey PRIMARY KEY (id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 -- Past 2 kB the list moves out of line, so that renewing does not copy it.
 ALTER TABLE durable.lease ALTER COLUMN ids SET STORAGE EXTERNAL;
 COMMENT ON TABLE durable.lease IS
@@ -108,7 +113,7 @@ CREATE TABLE durable.task_result (
 	headers		jsonb,
 	input		jsonb,
 	CONSTRAINT task_result_pkey PRIMARY KEY (id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02);
+) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE durable.task_result IS
 'how stand-alone tasks ended, until acknowledged or older than durable.result_retention';
 CREATE UNIQUE INDEX task_result_task_id_key ON durable.task_result (namespace, task_id)
@@ -122,7 +127,7 @@ CREATE TABLE durable.task_progress (
 	at			timestamptz NOT NULL,
 	progress	jsonb,
 	CONSTRAINT task_progress_pkey PRIMARY KEY (id)
-) WITH (fillfactor = 50);
+) USING heap WITH (fillfactor = 50);
 COMMENT ON TABLE durable.task_progress IS 'the last heartbeat of claimed tasks';
 
 CREATE TABLE durable.queue (
@@ -134,6 +139,16 @@ CREATE TABLE durable.queue (
 );
 COMMENT ON TABLE durable.queue IS 'queues with a setting of their own; any other name is a queue too';
 SELECT pg_catalog.pg_extension_config_dump('durable.queue', '');
+
+-- lz4 where the server has it: payloads are compressed on every dispatch.
+DO $$
+BEGIN
+	ALTER TABLE durable.task ALTER COLUMN input SET COMPRESSION lz4;
+	ALTER TABLE durable.task_result ALTER COLUMN output SET COMPRESSION lz4;
+	ALTER TABLE durable.task_result ALTER COLUMN input SET COMPRESSION lz4;
+EXCEPTION WHEN feature_not_supported THEN
+	NULL;
+END $$;
 
 --
 -- Dispatch

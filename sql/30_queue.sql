@@ -9,6 +9,14 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'durable_wait_for_work';
 COMMENT ON PROCEDURE durable.wait_for_work(text[], interval, text, boolean) IS
 'sleep until one of the queues has something to claim, or the timeout; holds no snapshot meanwhile';
 
+CREATE PROCEDURE durable.wait_and_claim(
+	queues text[], max_tasks int DEFAULT 1, lease interval DEFAULT '30 s',
+	timeout interval DEFAULT '30 s', worker text DEFAULT NULL,
+	namespace text DEFAULT NULL, INOUT tasks jsonb DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_wait_and_claim';
+COMMENT ON PROCEDURE durable.wait_and_claim(text[], int, interval, interval, text, text, jsonb) IS
+'wait_for_work and claim in one round trip: the claimed tasks as a jsonb array of claim''s rows, NULL at the timeout';
+
 CREATE FUNCTION durable.pause_queue(queue text, namespace text DEFAULT NULL)
 RETURNS boolean LANGUAGE c AS 'MODULE_PATHNAME', 'durable_pause_queue';
 COMMENT ON FUNCTION durable.pause_queue(text, text) IS
@@ -99,7 +107,7 @@ BEGIN
 	SELECT pg_catalog.count(*) INTO claimed
 	  FROM durable.lease l
 	 CROSS JOIN LATERAL pg_catalog.unnest(l.ids) AS u(id)
-	  JOIN durable.task t ON t.id = u.id
+	  JOIN durable.task t ON t.id = u.id AND l.id > COALESCE(t.last_lease, 0)
 	 WHERE l.namespace = ns AND l.kind = 'task' AND t.queue = $1;
 	parked := 0;
 	SELECT durable.engine_now() - pg_catalog.min(t.created_at) INTO oldest_ready

@@ -57,6 +57,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.fail'),
 		('work', 'EXECUTE ON ROUTINE durable.heartbeat'),
 		('work', 'EXECUTE ON ROUTINE durable.wait_for_work'),
+		('work', 'EXECUTE ON ROUTINE durable.wait_and_claim'),
 		('read', 'EXECUTE ON ROUTINE durable.task_status'),
 		('read', 'EXECUTE ON ROUTINE durable.queue_depth'),
 		('read', 'EXECUTE ON ROUTINE durable.has_access'),

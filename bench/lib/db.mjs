@@ -6,8 +6,8 @@ import pg from 'pg';
 // int8 as number: nothing here counts past 2^53.
 pg.types.setTypeParser(20, Number);
 
-export async function connect(database) {
-  const client = new pg.Client({ database });
+export async function connect(database, options = {}) {
+  const client = new pg.Client({ database, ...options });
   await client.connect();
   return client;
 }

@@ -8,11 +8,16 @@ import { addNote, addRow, note, number, table } from '../lib/report.mjs';
 import { freshDatabase, sleep } from '../lib/db.mjs';
 import { quantile } from '../lib/stats.mjs';
 import { interleave, ratioOf } from '../lib/compare.mjs';
+import { durable } from '../peers/durable.mjs';
 import { graphile } from '../peers/graphile.mjs';
 import { pgboss } from '../peers/pgboss.mjs';
 import { connect } from '../lib/db.mjs';
 
 const worker = fileURLToPath(new URL('latency_worker.mjs', import.meta.url));
+
+// 'durable' sends its wait and its claim at once (pipeline mode, which libpq,
+// node-postgres and others have); this one waits for the answer to the first.
+const SEQUENTIAL = 'durable, no pipeline';
 
 // How each side dispatches; latency_worker.mjs has the other end.
 const dispatchers = {
@@ -21,6 +26,7 @@ const dispatchers = {
     const dispatch = (n) => client.query({ name: 'd', text: `SELECT durable.dispatch('job', $1::jsonb, queue => 'q')`, values: [{ n }] });
     return { dispatch, end: () => client.end() };
   },
+  [SEQUENTIAL]: (database) => dispatchers.durable(database),
   'graphile-worker': async (database) => {
     const client = await connect(database);
     const dispatch = (n) => client.query({ name: 'd', text: `SELECT graphile_worker.add_job('job', $1::json)`, values: [{ n }] });
@@ -34,7 +40,8 @@ const dispatchers = {
 
 export async function latency({ quick, mine, rounds }) {
   const count = quick ? 60 : 100;
-  const sides = [mine, graphile, pgboss].filter((side) => side.label in dispatchers);
+  const sequential = { label: SEQUENTIAL, database: 'bench_durable_sequential', install: durable.install };
+  const sides = [mine, sequential, graphile, pgboss].filter((side) => side.label in dispatchers);
   for (const side of sides) {
     await freshDatabase(side.database);
     await side.install?.(side.database);

@@ -8,21 +8,25 @@ function inHand(n) {
   process.send({ n, at: String(process.hrtime.bigint()) });
 }
 
+// Wait and claim, settle, wait again. The wait holds no snapshot: each of the two
+// statements is a transaction of its own, also when they are sent together.
+async function waitAndClaim(pipeline) {
+  const client = await connect(database, { pipeline });
+  const send = (text, values) => client.query({ name: text, text, values });
+  process.send({ ready: true });
+  for (;;) {
+    const waited = send(`CALL durable.wait_for_work(ARRAY['q'], '30 s')`);
+    if (!pipeline) await waited;
+    const [{ rows }] = await Promise.all([send(`SELECT * FROM durable.claim(ARRAY['q'], 1)`), waited]);
+    if (rows.length === 0) continue;
+    inHand(rows[0].input.n);
+    await send('SELECT durable.complete($1, $2)', [rows[0].task_id, rows[0].token]);
+  }
+}
+
 const workers = {
-  // Wait, claim until nothing is left, settle, wait again.
-  durable: async () => {
-    const client = await connect(database);
-    process.send({ ready: true });
-    for (;;) {
-      await client.query(`CALL durable.wait_for_work(ARRAY['q'], '30 s')`);
-      for (;;) {
-        const { rows } = await client.query({ name: 'c', text: `SELECT * FROM durable.claim(ARRAY['q'], 1)` });
-        if (rows.length === 0) break;
-        inHand(rows[0].input.n);
-        await client.query({ name: 's', text: 'SELECT durable.complete($1, $2)', values: [rows[0].task_id, rows[0].token] });
-      }
-    }
-  },
+  durable: () => waitAndClaim(true),
+  'durable, no pipeline': () => waitAndClaim(false),
 
   'graphile-worker': async () => {
     const { graphile } = await import('../peers/graphile.mjs');

@@ -40,7 +40,7 @@ export async function wal({ quick, mine, rounds }) {
       mine: r.a,
       other: r.b,
       ...r,
-      target: peer === hand ? { max: 1.2 } : undefined,
+      target: peer === hand || peer === handResults ? { max: 1.2 } : undefined,
     });
   }
   for (const peer of sides) addNote(`wal: records per task, ${peer.label}`, records[peer.label]);

@@ -128,7 +128,7 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	lease.kind = LEASE_OF_RESULTS;
 	lease.namespace = namespace;
 	lease.claimed_at = now;
-	lease.until = durable_clock_add(now, span);
+	lease.until = durable_lease_until(now, span);
 	lease.ids = palloc(sizeof(int64) * max);
 	durable_plan_begin();
 	lease.nids = (int) durable_result_claim(namespace, PG_GETARG_ARRAYTYPE_P(0), max, lease.id);
@@ -147,7 +147,6 @@ durable_ack_results(PG_FUNCTION_ARGS)
 	const pg_uuid_t *token = durable_arg_token(fcinfo, 0);
 	DurableLease lease;
 	bool		found;
-	int64	   *gone;
 	int			n;
 
 	durable_require_writable("durable.ack_results()");
@@ -160,19 +159,16 @@ durable_ack_results(PG_FUNCTION_ARGS)
 		PG_RETURN_INT32(0);
 	durable_access_require(lease.namespace, PRIVILEGE_START);
 
-	gone = palloc(sizeof(int64) * Max(lease.nids, 1));
 	durable_plan_begin();
 	n = (int) durable_result_acknowledge(lease.id, durable_ids_to_array(lease.ids, lease.nids),
 										 PG_ARGISNULL(1) ? NULL : PG_GETARG_ARRAYTYPE_P(1));
-	for (int i = 0; i < n; i++)
-	{
-		bool		isnull;
-
-		gone[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i],
-											  SPI_tuptable->tupdesc, 1, &isnull));
-	}
 	durable_plan_end();
-	if (n > 0)
-		durable_lease_drop(token, gone, n);
+	/* gone with its last result; otherwise it lapses and is found empty */
+	if (n > 0 && n == lease.nids)
+	{
+		durable_snapshot_push();
+		(void) durable_lease_delete(&lease, false);
+		durable_snapshot_pop();
+	}
 	PG_RETURN_INT32(n);
 }

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * wait.c
- *	  wait_for_work: sleep until there is something to claim.
+ *	  wait_for_work, wait_and_claim: sleep until there is something to claim.
  *
- * Outside a transaction block the procedure ends its transaction before it
- * sleeps, so that it holds no snapshot; there it also moves what has become
- * due, as a claim would. Inside a block it may do neither, and only looks.
+ * Outside a transaction block the procedures end their transaction before they
+ * sleep, so that they hold no snapshot; there they also move what has become
+ * due, as a claim would. Inside a block they may do neither, and only look.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,6 +13,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/pg_type_d.h"
 #include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -20,6 +21,7 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/latch.h"
+#include "utils/array.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -39,6 +41,7 @@
 #include "store/ready.h"
 
 DURABLE_FUNCTION(durable_wait_for_work);
+DURABLE_FUNCTION(durable_wait_and_claim);
 
 /* Idle polls slow down to this many intervals. */
 #define BACKOFF_MAX 4
@@ -56,28 +59,38 @@ typedef struct Wait
 	TimestampTz next;			/* when something becomes due by itself */
 	int			polls;
 	MemoryContext scratch;
+	/* wait_and_claim: */
+	bool		claims;
+	DurableClaim claim;
+	Datum		tasks;			/* what was claimed, in the caller's context */
 } Wait;
 
 static void
-read_arguments(FunctionCallInfo fcinfo, Wait *wait)
+read_timeout(FunctionCallInfo fcinfo, int n, Wait *wait)
 {
 	Interval   *timeout;
 
-	wait->queues = durable_arg_names(fcinfo, 0, "queues", &wait->nqueues);
-	if (PG_ARGISNULL(1))
+	if (PG_ARGISNULL(n))
 		durable_error_null("timeout");
-	timeout = PG_GETARG_INTERVAL_P(1);
+	timeout = PG_GETARG_INTERVAL_P(n);
 	if (durable_interval_negative(timeout))
 		durable_error_value("timeout", "It must not be negative.");
 	wait->deadline = durable_interval_us(timeout) > INT64CONST(366) * USECS_PER_DAY ?
 		DURABLE_POSITION_END : durable_clock_add(durable_clock_now(), timeout);
-	wait->namespace = durable_arg_namespace(fcinfo, 2);
-	durable_access_require(wait->namespace, PRIVILEGE_WORK);
+}
+
+static void
+check_call(FunctionCallInfo fcinfo, Wait *wait, const char *procedure)
+{
+	durable_require_writable(procedure);
+	wait->atomic = fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic;
 	if (wait->atomic && IsolationUsesXactSnapshot())
 		ereport(ERROR,
 				errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				errmsg("durable.wait_for_work() cannot see new work in a transaction at isolation level %s",
-					   XactIsoLevel == XACT_SERIALIZABLE ? "serializable" : "repeatable read"),
+				errmsg("%s cannot see new work in a transaction at isolation level %s",
+					   procedure, XactIsoLevel == XACT_SERIALIZABLE ?
+					   "serializable" : "repeatable read"),
 				errhint("Call it outside a transaction block, or at READ COMMITTED."));
 }
 
@@ -149,6 +162,43 @@ sleep_once(Wait *wait)
 	durable_waiter_rearm();
 }
 
+/* The claim's own function makes the rows; the caller may execute it. */
+static bool
+claim_now(Wait *wait)
+{
+	static const char sql[] =
+		"SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(c))"
+		" FROM durable.claim($1, $2, $3, $4, $5) c";
+	Oid			types[] = {TEXTARRAYOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID};
+	Datum	   *names = palloc(sizeof(Datum) * wait->nqueues);
+	Datum		values[5];
+	char		nulls[] = {' ', ' ', ' ', wait->claim.worker == NULL ? 'n' : ' ', ' '};
+	bool		isnull;
+	Datum		tasks;
+
+	for (int i = 0; i < wait->nqueues; i++)
+		names[i] = PointerGetDatum(wait->queues[i]);
+	values[0] = PointerGetDatum(construct_array(names, wait->nqueues, TEXTOID, -1,
+												false, TYPALIGN_INT));
+	values[1] = Int32GetDatum(wait->claim.max_tasks);
+	values[2] = IntervalPGetDatum(wait->claim.lease);
+	values[3] = PointerGetDatum(wait->claim.worker);
+	values[4] = PointerGetDatum(wait->namespace);
+	durable_snapshot_push();
+	if (SPI_execute_with_args(sql, 5, types, values, nulls, false, 1) != SPI_OK_SELECT ||
+		SPI_processed != 1)
+		ereport(ERROR,
+				errcode(ERRCODE_INTERNAL_ERROR),
+				errmsg("could not claim tasks"));
+	tasks = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	if (!isnull)
+		wait->tasks = SPI_datumTransfer(tasks, false, -1);
+	SPI_freetuptable(SPI_tuptable);
+	durable_snapshot_pop();
+	return !isnull;
+}
+
+/* Others may be faster: then a claim comes back empty, and the wait goes on. */
 static bool
 wait_until_ready(Wait *wait)
 {
@@ -159,7 +209,7 @@ wait_until_ready(Wait *wait)
 	register_waiter(wait);
 	PG_TRY();
 	{
-		while (!(ready = look_for_work(wait)) &&
+		while (!(ready = look_for_work(wait) && (!wait->claims || claim_now(wait))) &&
 			   durable_clock_now() < wait->deadline)
 			sleep_once(wait);
 	}
@@ -171,26 +221,54 @@ wait_until_ready(Wait *wait)
 	return ready;
 }
 
+/* Runs the wait inside SPI, which can end the transaction, and makes the row
+ * that a procedure returns its INOUT argument in. */
+static Datum
+run(FunctionCallInfo fcinfo, Wait *wait)
+{
+	TupleDesc	desc = durable_result_desc(fcinfo);
+	Datum		value;
+	bool		isnull;
+	bool		ready;
+
+	if (SPI_connect_ext(wait->atomic ? 0 : SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		ereport(ERROR,
+				errcode(ERRCODE_INTERNAL_ERROR),
+				errmsg("could not enter the server programming interface"));
+	ready = wait_until_ready(wait);
+	SPI_finish();
+	value = wait->claims ? wait->tasks : BoolGetDatum(ready);
+	isnull = wait->claims && !ready;
+	return HeapTupleGetDatum(heap_form_tuple(desc, &value, &isnull));
+}
+
 Datum
 durable_wait_for_work(PG_FUNCTION_ARGS)
 {
 	Wait		wait = {0};
-	TupleDesc	desc = durable_result_desc(fcinfo);
-	Datum		value;
-	bool		isnull = false;
 
-	wait.atomic = fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
-		castNode(CallContext, fcinfo->context)->atomic;
-	durable_require_writable("durable.wait_for_work()");
-	read_arguments(fcinfo, &wait);
+	check_call(fcinfo, &wait, "durable.wait_for_work()");
+	wait.queues = durable_arg_names(fcinfo, 0, "queues", &wait.nqueues);
+	read_timeout(fcinfo, 1, &wait);
+	wait.namespace = durable_arg_namespace(fcinfo, 2);
+	durable_access_require(wait.namespace, PRIVILEGE_WORK);
 	durable_require_active();
+	PG_RETURN_DATUM(run(fcinfo, &wait));
+}
 
-	if (!wait.atomic && SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		ereport(ERROR,
-				errcode(ERRCODE_INTERNAL_ERROR),
-				errmsg("could not enter the server programming interface"));
-	value = BoolGetDatum(wait_until_ready(&wait));
-	if (!wait.atomic)
-		SPI_finish();
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, &value, &isnull)));
+Datum
+durable_wait_and_claim(PG_FUNCTION_ARGS)
+{
+	Wait		wait = {.claims = true};
+
+	check_call(fcinfo, &wait, "durable.wait_and_claim()");
+	wait.queues = durable_arg_names(fcinfo, 0, "queues", &wait.nqueues);
+	wait.claim.max_tasks = durable_arg_count(fcinfo, 1, "max_tasks");
+	wait.claim.lease = durable_arg_lease(fcinfo, 2);
+	read_timeout(fcinfo, 3, &wait);
+	wait.claim.worker = durable_arg_name(fcinfo, 4, "worker", true);
+	wait.namespace = durable_arg_namespace(fcinfo, 5);
+	durable_access_require(wait.namespace, PRIVILEGE_WORK);
+	durable_require_active();
+	PG_RETURN_DATUM(run(fcinfo, &wait));
 }

@@ -21,7 +21,6 @@
 #include "access/xact.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "base/commit.h"
@@ -31,6 +30,9 @@
 /* WAL records of this backend when the transaction held claims and nothing
  * else; -1 when it does not */
 static int64 records_after_claim = -1;
+
+/* synchronous_commit as it was before this commit, or -1 */
+static int	changed_setting = -1;
 
 static bool
 asynchronous_is_safe(void)
@@ -64,15 +66,24 @@ durable_commit_claim_end(void)
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
+	/* between these two only the commit itself runs: the variable is set
+	 * directly, because a setting local to the transaction costs more than it
+	 * saves */
+	if (changed_setting >= 0)
+	{
+		synchronous_commit = changed_setting;
+		changed_setting = -1;
+	}
 	if (records_after_claim < 0)
 		return;
 	if (event == XACT_EVENT_PRE_COMMIT &&
 		records_after_claim == pgWalUsage.wal_records &&
 		synchronous_commit > SYNCHRONOUS_COMMIT_OFF &&
 		asynchronous_is_safe())
-		(void) set_config_option("synchronous_commit", "off",
-								 PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_LOCAL, true, 0, false);
+	{
+		changed_setting = synchronous_commit;
+		synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+	}
 	records_after_claim = -1;
 }
 

@@ -14,10 +14,11 @@
 #include "postgres.h"
 
 /* 22004: an argument that must not be null is */
-extern void durable_error_null(const char *argument) pg_attribute_noreturn();
+extern void durable_error_null(const char *argument) __attribute__((noreturn));
 
 /* 22023: an argument's value is out of its range; "rule" is the DETAIL */
-extern void durable_error_value(const char *argument, const char *rule) pg_attribute_noreturn();
+extern void durable_error_value(const char *argument, const char *rule)
+			__attribute__((noreturn));
 
 /* refuses read-only transactions, parallel workers and standbys */
 extern void durable_require_writable(const char *function);

@@ -5,13 +5,16 @@
  *
  * Why a hint never hides a row. A scan moves the hint to P only when every
  * entry that it met before P was dead: inserted by an aborted transaction, or
- * deleted by a committed one. An insertion or deletion in progress ends that
- * prefix. What it did not meet is an entry that was put behind its back: with
+ * deleted by a committed one. An entry whose insertion or deletion is in
+ * progress becomes a hole, which every scan looks at by itself until it is dead,
+ * and so one claim in a long transaction does not hold up the hint; when there are
+ * too many, the prefix ends. What the scan did not meet is an entry that was put behind its back: with
  * a position before P, into a part of the index that it had passed. Whoever
  * inserts an entry therefore reports it here after it stands in the index,
  * still inside its transaction:
  *
- *	- reported after the scan set P: the report moves the hint back;
+ *	- reported after the scan set P: the report makes a hole, or moves the
+ *	  hint back when there is no room;
  *	- reported before the scan set P: the report raised the generation since
  *	  the scan began, and the scan clips P to the reported position. Only the
  *	  last RECENT reports are kept; a scan that missed more sets nothing.
@@ -40,6 +43,7 @@
 #include "base/hint.h"
 
 #define BUCKETS 512
+#define LEVEL_BUCKETS 256
 #define BUCKET_ENTRIES 4
 #define RECENT 32
 #define FULL_PASS_US (10 * USECS_PER_SEC)
@@ -53,6 +57,8 @@ typedef struct Entry
 	uint64		used;			/* for choosing a victim */
 	TimestampTz last_full;
 	int64		recent[RECENT]; /* positions of the last reports */
+	int			nholes;
+	int64		holes[DURABLE_HINT_HOLES];	/* ascending, before position */
 } Entry;
 
 /* Everything in a bucket is protected by its lock. */
@@ -64,11 +70,31 @@ typedef struct Bucket
 	Entry		entries[BUCKET_ENTRIES];
 } Bucket;
 
+/* The priorities of one queue; in the bucket of the queue's key. */
+typedef struct Levels
+{
+	DurableKey	key;			/* database 0: unused */
+	uint64		life;			/* of this entry; never used twice */
+	uint64		used;
+	bool		known;			/* the list is complete */
+	int			n;				/* more than DURABLE_LEVELS: too many to know */
+	int32		levels[DURABLE_LEVELS]; /* highest first */
+} Levels;
+
+/* Everything in it is protected by its lock. */
+typedef struct LevelBucket
+{
+	slock_t		lock;
+	uint64		clock;
+	Levels		entries[BUCKET_ENTRIES];
+} LevelBucket;
+
 typedef struct HintTable
 {
 	pg_atomic_uint64 full_passes;
 	pg_atomic_uint64 rescued;
 	Bucket		buckets[BUCKETS];
+	LevelBucket level_buckets[LEVEL_BUCKETS];
 } HintTable;
 
 static HintTable *table = NULL;
@@ -92,6 +118,8 @@ durable_hint_shmem_startup(void)
 	pg_atomic_init_u64(&table->rescued, 0);
 	for (int i = 0; i < BUCKETS; i++)
 		SpinLockInit(&table->buckets[i].lock);
+	for (int i = 0; i < LEVEL_BUCKETS; i++)
+		SpinLockInit(&table->level_buckets[i].lock);
 }
 
 static Bucket *
@@ -131,6 +159,7 @@ make_entry(Bucket *bucket, const DurableKey *key, int32 level, TimestampTz now)
 	victim->key = *key;
 	victim->level = level;
 	victim->position = DURABLE_POSITION_MIN;
+	victim->nholes = 0;
 	/* no two lives of a list share a generation, in whichever slot: reports
 	 * between them went unheard, and whoever began before has missed them */
 	bucket->generation += 2 * RECENT;
@@ -138,6 +167,42 @@ make_entry(Bucket *bucket, const DurableKey *key, int32 level, TimestampTz now)
 	victim->used = ++bucket->clock;
 	victim->last_full = now;
 	return victim;
+}
+
+static bool
+is_hole(const Entry *entry, int64 position)
+{
+	for (int i = 0; i < entry->nholes; i++)
+	{
+		if (entry->holes[i] == position)
+			return true;
+	}
+	return false;
+}
+
+/* false: there is no room. The bucket's lock must be held. */
+static bool
+add_hole(Entry *entry, int64 position)
+{
+	int			i;
+
+	if (is_hole(entry, position))
+		return true;
+	if (entry->nholes == DURABLE_HINT_HOLES)
+		return false;
+	for (i = entry->nholes++; i > 0 && entry->holes[i - 1] > position; i--)
+		entry->holes[i] = entry->holes[i - 1];
+	entry->holes[i] = position;
+	return true;
+}
+
+/* The bucket's lock must be held. */
+static void
+move_back(Entry *entry, int64 position)
+{
+	entry->position = position;
+	while (entry->nholes > 0 && entry->holes[entry->nholes - 1] >= position)
+		entry->nholes--;
 }
 
 void
@@ -148,8 +213,8 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	TimestampTz now;
 	bool		full;
 
+	memset(hint, 0, sizeof(*hint));
 	hint->start = hint->expected = DURABLE_POSITION_MIN;
-	hint->tracked = false;
 	if (table == NULL || !durable_use_scan_hints)
 		return;
 
@@ -163,7 +228,11 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	if (full)
 		entry->last_full = now;
 	else
+	{
 		hint->start = entry->position;
+		hint->nholes = entry->nholes;
+		memcpy(hint->holes, entry->holes, sizeof(hint->holes));
+	}
 	hint->expected = entry->position;
 	hint->generation = entry->generation;
 	SpinLockRelease(&bucket->lock);
@@ -176,12 +245,12 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 }
 
 void
-durable_hint_advance(const DurableHint *hint, int64 position)
+durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes, int nholes)
 {
 	Bucket	   *bucket;
 	Entry	   *entry;
 
-	if (!hint->tracked || position <= hint->expected)
+	if (!hint->tracked || position < hint->expected)
 		return;
 
 	bucket = bucket_of(&hint->key, hint->level);
@@ -191,7 +260,15 @@ durable_hint_advance(const DurableHint *hint, int64 position)
 	{
 		for (uint64 g = hint->generation; g < entry->generation; g++)
 			position = Min(position, entry->recent[g % RECENT]);
-		entry->position = Max(entry->position, position);
+		/* whoever got further knows its own holes; at the same place every
+		 * list is right, because what was dead for anyone is dead */
+		if (position >= entry->position)
+		{
+			entry->position = position;
+			entry->nholes = 0;
+			for (int i = 0; i < nholes && holes[i] < position; i++)
+				entry->holes[entry->nholes++] = holes[i];
+		}
 	}
 	SpinLockRelease(&bucket->lock);
 }
@@ -204,14 +281,19 @@ durable_hint_rescue(const DurableHint *hint, int64 position)
 
 	if (!hint->tracked || position >= hint->expected)
 		return;
+	for (int i = 0; i < hint->nholes; i++)
+	{
+		if (hint->holes[i] == position)
+			return;
+	}
 
 	bucket = bucket_of(&hint->key, hint->level);
 	SpinLockAcquire(&bucket->lock);
 	entry = find_entry(bucket, &hint->key, hint->level);
 	/* reports since the scan began explain the row: then nothing was wrong */
 	if (entry != NULL && entry->generation == hint->generation &&
-		entry->position > position)
-		entry->position = position;
+		entry->position > position && !is_hole(entry, position))
+		move_back(entry, position);
 	else
 		entry = NULL;
 	SpinLockRelease(&bucket->lock);
@@ -238,15 +320,156 @@ durable_hint_inserted(const DurableKey *key, int32 level, int64 position)
 		entry->recent[entry->generation % RECENT] = position;
 		entry->generation++;
 		bucket->generation = Max(bucket->generation, entry->generation);
-		entry->position = Min(entry->position, position);
+		if (position < entry->position && !add_hole(entry, position))
+			move_back(entry, position);
+	}
+	SpinLockRelease(&bucket->lock);
+}
+
+static LevelBucket *
+level_bucket_of(const DurableKey *queue)
+{
+	return &table->level_buckets[queue->hash[1] % LEVEL_BUCKETS];
+}
+
+/* The bucket's lock must be held. */
+static Levels *
+find_levels(LevelBucket *bucket, const DurableKey *queue)
+{
+	for (int i = 0; i < BUCKET_ENTRIES; i++)
+	{
+		if (durable_key_equal(&bucket->entries[i].key, queue))
+		{
+			bucket->entries[i].used = ++bucket->clock;
+			return &bucket->entries[i];
+		}
+	}
+	return NULL;
+}
+
+/* The bucket's lock must be held. */
+static Levels *
+make_levels(LevelBucket *bucket, const DurableKey *queue)
+{
+	Levels	   *victim = &bucket->entries[0];
+
+	for (int i = 1; i < BUCKET_ENTRIES; i++)
+	{
+		if (bucket->entries[i].used < victim->used)
+			victim = &bucket->entries[i];
+	}
+	victim->key = *queue;
+	victim->used = ++bucket->clock;
+	victim->life = bucket->clock;
+	victim->known = false;
+	victim->n = 0;
+	return victim;
+}
+
+/* The bucket's lock must be held. */
+static void
+add_level(Levels *entry, int32 level)
+{
+	int			i;
+
+	if (entry->n > DURABLE_LEVELS)
+		return;
+	for (i = 0; i < entry->n; i++)
+	{
+		if (entry->levels[i] == level)
+			return;
+	}
+	if (entry->n++ == DURABLE_LEVELS)
+		return;
+	for (i = entry->n - 1; i > 0 && entry->levels[i - 1] < level; i--)
+		entry->levels[i] = entry->levels[i - 1];
+	entry->levels[i] = level;
+}
+
+/*
+ * The entry is made here, before the caller reads the index: what is inserted
+ * later is reported to it, what is inserted earlier stands in the index.
+ */
+int
+durable_levels_begin(const DurableKey *queue, int32 *levels, uint64 *life)
+{
+	LevelBucket *bucket = level_bucket_of(queue);
+	Levels	   *entry;
+	int			n = DURABLE_LEVELS_UNKNOWN;
+
+	SpinLockAcquire(&bucket->lock);
+	entry = find_levels(bucket, queue);
+	if (entry == NULL)
+		entry = make_levels(bucket, queue);
+	*life = entry->life;
+	if (entry->n > DURABLE_LEVELS)
+		n = DURABLE_LEVELS_TOO_MANY;
+	else if (entry->known)
+	{
+		n = entry->n;
+		memcpy(levels, entry->levels, sizeof(int32) * n);
+	}
+	SpinLockRelease(&bucket->lock);
+	return n;
+}
+
+void
+durable_levels_learn(const DurableKey *queue, uint64 life, const int32 *levels, int n)
+{
+	LevelBucket *bucket = level_bucket_of(queue);
+	Levels	   *entry;
+
+	SpinLockAcquire(&bucket->lock);
+	entry = find_levels(bucket, queue);
+	if (entry != NULL && entry->life == life)
+	{
+		for (int i = 0; i < n; i++)
+			add_level(entry, levels[i]);
+		entry->known = true;
 	}
 	SpinLockRelease(&bucket->lock);
 }
 
 void
+durable_levels_inserted(const DurableKey *queue, int32 level)
+{
+	LevelBucket *bucket;
+	Levels	   *entry;
+
+	if (table == NULL)
+		return;
+	bucket = level_bucket_of(queue);
+	SpinLockAcquire(&bucket->lock);
+	entry = find_levels(bucket, queue);
+	if (entry != NULL)
+		add_level(entry, level);
+	SpinLockRelease(&bucket->lock);
+}
+
+static void
+forget_levels(void)
+{
+	for (int i = 0; i < LEVEL_BUCKETS; i++)
+	{
+		LevelBucket *bucket = &table->level_buckets[i];
+
+		SpinLockAcquire(&bucket->lock);
+		for (int j = 0; j < BUCKET_ENTRIES; j++)
+		{
+			if (bucket->entries[j].key.database == MyDatabaseId)
+				bucket->entries[j].key.database = InvalidOid;
+		}
+		SpinLockRelease(&bucket->lock);
+	}
+}
+
+void
 durable_hint_forget(void)
 {
-	for (int i = 0; table != NULL && i < BUCKETS; i++)
+	if (table == NULL)
+		return;
+	forget_levels();
+	for (int i = 0; i < BUCKETS; i++)
 	{
 		Bucket	   *bucket = &table->buckets[i];
 
@@ -260,7 +483,7 @@ durable_hint_forget(void)
 			/* as in make_entry: scans under way have missed something */
 			bucket->generation += 2 * RECENT;
 			entry->generation = bucket->generation;
-			entry->position = DURABLE_POSITION_MIN;
+			move_back(entry, DURABLE_POSITION_MIN);
 		}
 		SpinLockRelease(&bucket->lock);
 	}

@@ -6,8 +6,9 @@
  * A list is a range of an index (one priority of one queue, the delayed tasks,
  * the leases); a position in it is an int64 that grows along the index. The
  * hint of a list says: every entry before this position belongs to a row whose
- * deletion has committed. A scan may start there. Without shared memory every
- * hint is "the beginning".
+ * deletion has committed, but for a few, its holes. A scan looks at the holes
+ * and starts at the position. Without shared memory every hint is "the
+ * beginning".
  *
  *-------------------------------------------------------------------------
  */
@@ -18,6 +19,8 @@
 
 #include "base/shmem.h"
 
+#define DURABLE_HINT_HOLES 8
+
 /* What a scan took from the table when it began. */
 typedef struct DurableHint
 {
@@ -27,6 +30,8 @@ typedef struct DurableHint
 	int64		expected;		/* no live row should stand before this */
 	uint64		generation;
 	bool		tracked;		/* false: there is no entry to advance */
+	int			nholes;			/* before start, ascending */
+	int64		holes[DURABLE_HINT_HOLES];
 } DurableHint;
 
 #define DURABLE_POSITION_MIN PG_INT64_MIN
@@ -38,10 +43,13 @@ extern void durable_hint_shmem_startup(void);
 /* Call before the scan looks at the first index entry. */
 extern void durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level);
 
-/* The scan saw only entries that are dead for good before "position". */
-extern void durable_hint_advance(const DurableHint *hint, int64 position);
+/* Before "position" the scan, which looked at the hint's holes too, saw only
+ * entries that are dead for good, but for these (ascending). */
+extern void durable_hint_advance(const DurableHint *hint, int64 position,
+								 const int64 *holes, int nholes);
 
-/* The scan met a live row at "position", before the hint: mend the hint. */
+/* The scan took a row at "position": if the hint should have hidden it, mend
+ * the hint and count. */
 extern void durable_hint_rescue(const DurableHint *hint, int64 position);
 
 /* An entry now stands in the index at "position". Call after inserting it. */
@@ -49,6 +57,21 @@ extern void durable_hint_inserted(const DurableKey *key, int32 level, int64 posi
 
 /* All of this database's hints, after its tables were written by SQL. */
 extern void durable_hint_forget(void);
+
+/*
+ * The priorities of a queue that may have rows, highest first: how many. When
+ * they are not known yet the caller enumerates the index and teaches them;
+ * "life" says to which incarnation of the table's entry, so that a lost one
+ * learns nothing.
+ */
+#define DURABLE_LEVELS 16
+#define DURABLE_LEVELS_UNKNOWN (-1)
+#define DURABLE_LEVELS_TOO_MANY (-2)
+
+extern int	durable_levels_begin(const DurableKey *queue, int32 *levels, uint64 *life);
+extern void durable_levels_learn(const DurableKey *queue, uint64 life,
+								 const int32 *levels, int n);
+extern void durable_levels_inserted(const DurableKey *queue, int32 level);
 
 extern void durable_hint_counters(uint64 *full_passes, uint64 *rescued);
 

@@ -48,6 +48,7 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_LEASE_UNTIL] = "lease_until_idx",
 	[IDX_RESULT_PKEY] = "task_result_pkey",
 	[IDX_RESULT_TASK_ID] = "task_result_task_id_key",
+	[IDX_RESULT_UNREAD] = "task_result_unread",
 	[IDX_PROGRESS_PKEY] = "task_progress_pkey",
 	[IDX_QUEUE_PKEY] = "queue_pkey",
 	[IDX_ACCESS_PKEY] = "namespace_access_pkey",
@@ -114,6 +115,34 @@ durable_sequence_next(DurableRel which)
 	return nextval_internal(durable_rel(which), false);
 }
 
+/*
+ * The predicates of our own partial indexes, so that the executor need not
+ * compile one for each row. Others, that an administrator made, it compiles.
+ */
+static const struct
+{
+	DurableRel	index;
+	int			column;
+	bool		null;			/* entries are for rows where the column is (not) null */
+}			known_predicates[] = {
+	{IDX_TASK_ID, DURABLE_TASK_ID_COLUMN, false},
+	{IDX_RESULT_TASK_ID, DURABLE_RESULT_TASK_ID_COLUMN, false},
+	{IDX_RESULT_UNREAD, DURABLE_RESULT_LEASE_COLUMN, true},
+};
+
+static int
+known_predicate(Relation index)
+{
+	if (RelationGetIndexPredicate(index) == NIL)
+		return -1;
+	for (int k = 0; k < lengthof(known_predicates); k++)
+	{
+		if (durable_rel(known_predicates[k].index) == RelationGetRelid(index))
+			return k;
+	}
+	return -1;
+}
+
 void
 durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
 {
@@ -130,6 +159,9 @@ durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
 	writer->target = makeNode(ResultRelInfo);
 	InitResultRelInfo(writer->target, writer->rel, 1, NULL, 0);
 	ExecOpenIndices(writer->target, true);
+	/* now: the OIDs may be forgotten and learned again while rows are written */
+	for (int i = 0; i < Min(writer->target->ri_NumIndices, DURABLE_KNOWN_INDEXES); i++)
+		writer->known[i] = known_predicate(writer->target->ri_IndexRelationDescs[i]);
 }
 
 void
@@ -158,8 +190,25 @@ fill_slot(TupleTableSlot *slot, const DurableRow *row)
 }
 
 static void
+decide_predicates(DurableWriter *writer, TupleTableSlot *slot)
+{
+	for (int i = 0; i < Min(writer->target->ri_NumIndices, DURABLE_KNOWN_INDEXES); i++)
+	{
+		IndexInfo  *info = writer->target->ri_IndexRelationInfo[i];
+		int			k = writer->known[i];
+
+		if (k < 0)
+			continue;
+		info->ii_Predicate = NIL;
+		info->ii_ReadyForInserts =
+			slot->tts_isnull[known_predicates[k].column] == known_predicates[k].null;
+	}
+}
+
+static void
 insert_index_entries(DurableWriter *writer, TupleTableSlot *slot)
 {
+	decide_predicates(writer, slot);
 	if (writer->target->ri_NumIndices > 0)
 		list_free(compat_insert_index_tuples(writer->target, slot, writer->estate,
 											 false, false, NULL, NIL, false));
@@ -177,8 +226,14 @@ durable_writer_insert(DurableWriter *writer, const DurableRow *row)
 void
 durable_writer_insert_many(DurableWriter *writer, const DurableRow *rows, int n)
 {
-	TupleTableSlot **slots = palloc(sizeof(TupleTableSlot *) * n);
+	TupleTableSlot **slots;
 
+	if (n == 1)
+	{
+		durable_writer_insert(writer, rows);
+		return;
+	}
+	slots = palloc(sizeof(TupleTableSlot *) * n);
 	for (int i = 0; i < n; i++)
 	{
 		slots[i] = MakeSingleTupleTableSlot(RelationGetDescr(writer->rel),
@@ -212,6 +267,7 @@ durable_writer_insert_unless(DurableWriter *writer, DurableRel arbiter,
 
 		CHECK_FOR_INTERRUPTS();
 		fill_slot(writer->slot, row);
+		decide_predicates(writer, writer->slot);
 		if (!compat_check_index_constraints(writer->target, writer->slot,
 											writer->estate, &conflict, arbiters))
 			return false;
@@ -255,7 +311,10 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 								 wait, &failure, &update_indexes, &summarizing);
 	/* "update = false": the hint that some index columns did not change needs a
 	 * planned query to look it up in */
-	if (result == TM_Ok && update_indexes && writer->target->ri_NumIndices > 0)
+	if (result != TM_Ok || !update_indexes)
+		return result;
+	decide_predicates(writer, writer->slot);
+	if (writer->target->ri_NumIndices > 0)
 		list_free(compat_insert_index_tuples(writer->target, writer->slot,
 											 writer->estate, false, false, NULL,
 											 NIL, summarizing));
@@ -368,7 +427,8 @@ durable_snapshot_pop(void)
 	CommandCounterIncrement();
 }
 
-/* The state of the row version at tid; a pruned one counts as dead, one that
+/* The state of the row version at tid, with this transaction's own insertions
+ * taken as done; a pruned one counts as dead, one that
  * moved along its chain as live. */
 static HTSV_Result
 row_state(Relation rel, ItemPointer tid)
@@ -393,6 +453,9 @@ row_state(Relation rel, ItemPointer tid)
 		 * a version that was replaced in place stands for its successors */
 		state = HeapTupleHeaderIsHotUpdated(tuple.t_data) ? HEAPTUPLE_LIVE :
 			HeapTupleSatisfiesVacuum(&tuple, FirstNormalTransactionId, buffer);
+		if (state == HEAPTUPLE_INSERT_IN_PROGRESS &&
+			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple.t_data)))
+			state = HEAPTUPLE_LIVE;
 	}
 	else if (ItemIdIsRedirected(item))
 		state = HEAPTUPLE_LIVE;

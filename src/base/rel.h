@@ -41,6 +41,7 @@ typedef enum DurableRel
 	IDX_LEASE_UNTIL,
 	IDX_RESULT_PKEY,
 	IDX_RESULT_TASK_ID,
+	IDX_RESULT_UNREAD,
 	IDX_PROGRESS_PKEY,
 	IDX_QUEUE_PKEY,
 	IDX_ACCESS_PKEY,
@@ -62,6 +63,11 @@ typedef enum DurableRel
 	SEQ_LEASE,
 	REL_COUNT
 } DurableRel;
+
+/* Columns that partial indexes depend on (store/task.h, store/result.h). */
+#define DURABLE_TASK_ID_COLUMN 17
+#define DURABLE_RESULT_TASK_ID_COLUMN 11
+#define DURABLE_RESULT_LEASE_COLUMN 3
 
 extern Oid	durable_rel(DurableRel which);
 extern int64 durable_sequence_next(DurableRel which);
@@ -99,6 +105,9 @@ durable_row_set_pointer(DurableRow *row, int column, const void *value)
 	row->nulls[column] = (value == NULL);
 }
 
+/* Indexes of a table beyond these are taken as they come. */
+#define DURABLE_KNOWN_INDEXES 8
+
 /* A table open for writing. */
 typedef struct DurableWriter
 {
@@ -107,6 +116,7 @@ typedef struct DurableWriter
 	ResultRelInfo *target;		/* NULL: opened without indexes */
 	TupleTableSlot *slot;
 	TupleTableSlot *locked;		/* made by durable_writer_lock */
+	int			known[DURABLE_KNOWN_INDEXES];	/* per index: its known predicate, or -1 */
 } DurableWriter;
 
 /* RowExclusiveLock on the table (kept to the end of the transaction) */
@@ -163,7 +173,8 @@ extern void durable_snapshot_pop(void);
  * on: aborted insertion or committed deletion. */
 extern bool durable_row_is_dead(Relation rel, ItemPointer tid);
 
-/* Whether the row at tid is committed and nobody is deleting it. */
+/* Whether the row at tid is there, for this transaction at least, and nobody is
+ * deleting it. */
 extern bool durable_row_is_live(Relation rel, ItemPointer tid);
 
 extern void durable_rel_init(void);

@@ -206,9 +206,10 @@ durable_access_has(const text *namespace, DurablePrivilege privilege)
 	if (found)
 		return (entry->privileges & privilege) != 0;
 
-	/* reading may process invalidations: only then does the answer stay */
+	/* reading may process invalidations, and a parallel query reads with a
+	 * snapshot that may be older than the last of them */
 	bits = read_privileges(key.role, namespace);
-	if (cache_valid)
+	if (cache_valid && !IsInParallelMode())
 	{
 		entry = hash_search(cache, &key, HASH_ENTER, &found);
 		entry->privileges = bits;
@@ -230,6 +231,8 @@ privilege_name(DurablePrivilege privilege)
 void
 durable_access_require(const text *namespace, DurablePrivilege privilege)
 {
+	/* a transaction that holds its locks already would not hear of a revoke */
+	AcceptInvalidationMessages();
 	if (!durable_access_has(namespace, privilege))
 		ereport(ERROR,
 				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

@@ -188,7 +188,8 @@ durable_wakeup_note(const DurableKey *key, int count)
 void
 durable_wakeup_note_all(void)
 {
-	wake_all = true;
+	if (table != NULL)
+		wake_all = true;
 }
 
 /* A session that is terminated while it waits leaves no slot behind. */

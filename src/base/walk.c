@@ -13,7 +13,9 @@
  */
 #include "postgres.h"
 
+#include "access/stratnum.h"
 #include "access/table.h"
+#include "utils/fmgroids.h"
 #include "utils/rel.h"
 
 #include "base/compat.h"
@@ -43,13 +45,44 @@ durable_walk_close(DurableWalk *walk)
 	table_close(walk->rel, NoLock);
 }
 
+/* Positions are of type bigint or timestamptz, which compare alike. */
+static void
+look_at_hole(DurableWalk *walk, int64 position)
+{
+	ScanKeyData keys[DURABLE_WALK_KEYS];
+
+	memcpy(keys, walk->keys, sizeof(keys));
+	ScanKeyInit(&keys[walk->nkeys - 1], keys[walk->nkeys - 1].sk_attno,
+				BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(position));
+	index_rescan(walk->scan, keys, walk->nkeys, NULL, 0);
+}
+
+/* The next hole, or past the last one the list itself. */
+static void
+go_on(DurableWalk *walk)
+{
+	if (walk->next_hole < walk->hint.nholes)
+		look_at_hole(walk, walk->hint.holes[walk->next_hole++]);
+	else
+	{
+		walk->in_holes = false;
+		index_rescan(walk->scan, walk->keys, walk->nkeys, NULL, 0);
+	}
+}
+
 void
 durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 {
+	memcpy(walk->keys, keys, sizeof(ScanKeyData) * walk->nkeys);
 	walk->intact = (hint != NULL && hint->tracked);
-	if (walk->intact)
+	walk->nholes = 0;
+	walk->next_hole = 0;
+	if (hint != NULL)
 		walk->hint = *hint;
-	index_rescan(walk->scan, keys, walk->nkeys, NULL, 0);
+	else
+		memset(&walk->hint, 0, sizeof(walk->hint));
+	walk->in_holes = walk->hint.nholes > 0;
+	go_on(walk);
 }
 
 bool
@@ -57,37 +90,58 @@ durable_walk_next(DurableWalk *walk)
 {
 	bool		isnull;
 
-	if (index_getnext_tid(walk->scan, ForwardScanDirection) == NULL)
-		return false;
+	while (index_getnext_tid(walk->scan, ForwardScanDirection) == NULL)
+	{
+		if (!walk->in_holes)
+			return false;
+		go_on(walk);
+	}
 	walk->position = DatumGetInt64(index_getattr(walk->scan->xs_itup,
 												 walk->position_column,
 												 walk->scan->xs_itupdesc, &isnull));
 	return true;
 }
 
+/* The current entry is not dead for good: it becomes a hole, or ends what the
+ * walk can vouch for. A row that is simply there does the latter. */
+static void
+note_undecided(DurableWalk *walk, bool alive)
+{
+	int			n = walk->nholes;
+
+	if (n > 0 && walk->holes[n - 1] == walk->position && (walk->in_holes || !alive))
+		return;
+	if ((walk->in_holes || !alive) && n < DURABLE_HINT_HOLES)
+		walk->holes[walk->nholes++] = walk->position;
+	else if (walk->in_holes)
+		walk->intact = false;
+	else
+		durable_walk_stop(walk, false);
+}
+
 bool
 durable_walk_visible(DurableWalk *walk)
 {
 	ItemPointerData tid = walk->scan->xs_heaptid;
+	bool		visible = index_fetch_heap(walk->scan, walk->slot);
 
-	if (index_fetch_heap(walk->scan, walk->slot))
-	{
-		if (walk->intact)
-			durable_walk_stop(walk, false);
-		return true;
-	}
-	if (walk->intact && !durable_row_is_dead(walk->rel, &tid))
-		durable_walk_stop(walk, false);
-	return false;
+	if (!walk->intact)
+		return visible;
+	if (visible)
+		note_undecided(walk, durable_row_is_live(walk->rel, &walk->slot->tts_tid));
+	else if (!durable_row_is_dead(walk->rel, &tid))
+		note_undecided(walk, false);
+	return visible;
 }
 
-/* Everything before the current entry was dead. */
+/* Everything before the current entry was dead, but for the holes. */
 void
 durable_walk_stop(DurableWalk *walk, bool exhausted)
 {
-	if (!walk->intact)
+	if (!walk->intact || walk->in_holes)
 		return;
 	durable_hint_advance(&walk->hint,
-						 exhausted ? DURABLE_POSITION_END : walk->position);
+						 exhausted ? DURABLE_POSITION_END : walk->position,
+						 walk->holes, walk->nholes);
 	walk->intact = false;
 }

@@ -10,6 +10,8 @@
 
 #include "postgres.h"
 
+#include "access/skey.h"
+
 #include "base/hint.h"
 #include "base/rel.h"
 
@@ -17,26 +19,34 @@
  * worth looking again. */
 #define DURABLE_WALK_PATIENCE 200
 
+#define DURABLE_WALK_KEYS 4
+
 typedef struct DurableWalk
 {
 	Relation	rel;
 	Relation	index;
 	IndexScanDesc scan;
 	TupleTableSlot *slot;
-	int			nkeys;
+	int			nkeys;			/* the last is on the position */
+	ScanKeyData keys[DURABLE_WALK_KEYS];
 	int			position_column;	/* of the index, from 1; an 8-byte column */
 	int64		position;			/* of the current entry */
 
 	DurableHint hint;
-	bool		intact;			/* all entries met so far are dead for good */
+	int			next_hole;		/* the hole to look at next */
+	bool		in_holes;
+	bool		intact;			/* all entries met are dead for good, but for */
+	int			nholes;			/* these */
+	int64		holes[DURABLE_HINT_HOLES];
 } DurableWalk;
 
 extern void durable_walk_open(DurableWalk *walk, DurableRel table, DurableRel index,
 							  Snapshot snapshot, int nkeys, int position_column);
 extern void durable_walk_close(DurableWalk *walk);
 
-/* Start (over) with these keys. With a hint, durable_hint_begin() came first:
- * what the walk meets then moves the hint when it ends. */
+/* Start (over) with these keys, of which the last is "position >= something".
+ * With a hint, durable_hint_begin() came first: the walk begins with its holes,
+ * and what it meets moves the hint when it ends. */
 extern void durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint);
 
 /* The next index entry, dead or alive: its position. */

@@ -79,90 +79,98 @@ merge_best(Merge *merge)
 	return best;
 }
 
-/* Takes rows out of task_ready; their ids, in claim order. */
-static int
-take_ready(const DurableClaim *claim, Snapshot snapshot, int64 *ids)
+/* What a claim has so far. */
+typedef struct Round
 {
+	const DurableClaim *claim;
+	TimestampTz now;
+	DurableLease lease;			/* its ids are in claim order until the end */
+	DurableClaimSink sink;
+	void	   *arg;
+} Round;
+
+/* The round's number is drawn when the first task is at hand: the fence needs
+ * it to be younger than any lease that the task has left. */
+static void
+begin_round(Round *round)
+{
+	DurableLease *lease = &round->lease;
+	int64	   *ids = lease->ids;
+
+	durable_lease_new(lease);
+	lease->claimed_at = round->now;
+	lease->until = durable_lease_until(round->now, round->claim->lease);
+	lease->kind = LEASE_OF_TASKS;
+	lease->namespace = round->claim->namespace;
+	lease->worker = round->claim->worker;
+	lease->ids = ids;
+}
+
+/* The row is out of task_ready; hand its task over. A row without a task can only
+ * be left by hand, and is gone now. */
+static void
+deliver(Round *round, DurableProbe *by_id, int64 id)
+{
+	DurableRow	task;
+
+	if (!durable_task_find_number(by_id, id, &task))
+		return;
+	if (round->lease.nids == 0)
+		begin_round(round);
+	round->sink(&task, &round->lease, round->arg);
+	round->lease.ids[round->lease.nids++] = id;
+}
+
+static void
+take_ready(Round *round, Snapshot snapshot)
+{
+	const DurableClaim *claim = round->claim;
 	Merge		merge;
 	DurableWriter writer;
+	DurableProbe by_id;
 	DurableReadyScan *scan;
-	int			taken = 0;
 
 	durable_writer_open(&writer, REL_TASK_READY, false);
+	durable_task_open_by_id(&by_id, snapshot);
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
-	while (taken < claim->max_tasks && (scan = merge_best(&merge)) != NULL)
+	while ((scan = merge_best(&merge)) != NULL)
 	{
 		if (durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
 		{
 			durable_ready_scan_taken(scan);
-			ids[taken++] = scan->id;
+			deliver(round, &by_id, scan->id);
 		}
-		if (taken < claim->max_tasks)
-			(void) durable_ready_scan_next(scan);
+		if (round->lease.nids == claim->max_tasks)
+			break;
+		(void) durable_ready_scan_next(scan);
 	}
 	merge_close(&merge);
-	durable_writer_close(&writer);
-	return taken;
-}
-
-/* Hands over the tasks and keeps in ids those that exist; a row in task_ready
- * without its task can only be left by hand, and is gone now. */
-static int
-deliver(const DurableLease *lease, Snapshot snapshot, int64 *ids, int n,
-		DurableClaimSink sink, void *arg)
-{
-	DurableProbe by_id;
-	int			kept = 0;
-
-	durable_task_open_by_id(&by_id, snapshot);
-	for (int i = 0; i < n; i++)
-	{
-		DurableRow	task;
-
-		if (!durable_task_find_number(&by_id, ids[i], &task))
-			continue;
-		sink(&task, lease, arg);
-		ids[kept++] = ids[i];
-	}
 	durable_probe_close(&by_id);
-	return kept;
+	durable_writer_close(&writer);
 }
 
 int
 durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 {
-	TimestampTz now = durable_clock_now();
-	int64	   *ids = palloc(sizeof(int64) * claim->max_tasks);
-	Snapshot	snapshot;
-	int			taken;
+	Round		round = {.claim = claim, .sink = sink, .arg = arg};
 	bool		block = IsTransactionBlock();
 
+	round.now = durable_clock_now();
+	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
 	durable_commit_claim_begin();
-	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, now,
+	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, round.now,
 							block ? claim->max_tasks : DURABLE_CLAIM_TASKS,
 							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS);
-	snapshot = durable_snapshot_push();
-	taken = take_ready(claim, snapshot, ids);
-	if (taken > 0)
+	take_ready(&round, durable_snapshot_push());
+	if (round.lease.nids > 0)
 	{
-		DurableLease lease;
-
-		durable_lease_new(&lease);
-		lease.claimed_at = now;
-		lease.until = durable_clock_add(now, claim->lease);
-		lease.kind = LEASE_OF_TASKS;
-		lease.namespace = claim->namespace;
-		lease.worker = claim->worker;
-		lease.nids = taken = deliver(&lease, snapshot, ids, taken, sink, arg);
-		lease.ids = ids;
-		durable_ids_sort(ids, taken);
-		if (taken > 0)
-			durable_lease_insert(&lease);
+		durable_ids_sort(round.lease.ids, round.lease.nids);
+		durable_lease_insert(&round.lease);
 	}
 	durable_snapshot_pop();
 	durable_commit_claim_end();
-	pfree(ids);
-	return taken;
+	pfree(round.lease.ids);
+	return round.lease.nids;
 }
 
 static bool

@@ -80,7 +80,9 @@ take_over_tasks(DurableTables *tables, DurableLease *lease, TimestampTz now)
 		CHECK_FOR_INTERRUPTS();
 		if (!durable_task_find_number(&by_id, lease->ids[i], &row))
 			continue;			/* settled */
-		if (durable_outcome_lapsed(tables, &row, now, false) == TM_Ok)
+		if (!durable_task_held_by(&row, lease->id))
+			continue;			/* went back to its queue */
+		if (durable_outcome_lapsed(tables, &row, lease->id, now, false) == TM_Ok)
 			taken++;
 		else
 			lease->ids[held++] = lease->ids[i];
@@ -109,7 +111,8 @@ take_over_results(DurableLease *lease)
 	return before - lease->nids;
 }
 
-/* How many went back; -1 when another transaction works on the lease. */
+/* How many went back; -1 when others hold the lease or everything in it, and
+ * nothing was changed. */
 static int
 take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 {
@@ -133,7 +136,7 @@ take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 		(void) durable_lease_update(lease, true);
 	}
 	durable_snapshot_pop();
-	return taken;
+	return lease->nids == listed && listed > 0 ? -1 : taken;
 }
 
 int

@@ -3,8 +3,9 @@
  * outcome.c
  *	  What becomes of a task that leaves its claim: back to a queue, or ended.
  *
- * Every way back to a queue writes a new version of the task's row. That is
- * the fence: a settle that read the old version finds it replaced.
+ * Every way back to a queue writes a new version of the task's row, with the
+ * lease that it left. That is the fence: a settle that read the old version
+ * finds it replaced, and one that reads the new version finds its lease too old.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,7 +24,7 @@
 #include "store/task.h"
 
 TM_Result
-durable_outcome_requeue(DurableTables *tables, DurableRow *task,
+durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 						TimestampTz run_at, TimestampTz now, bool wait)
 {
 	TM_Result	result;
@@ -36,6 +37,7 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task,
 		durable_row_set(task, TASK_RUN_AT, TimestampTzGetDatum(run_at));
 	else
 		durable_row_set_null(task, TASK_RUN_AT);
+	durable_row_set(task, TASK_LAST_LEASE, Int64GetDatum(lease));
 	result = durable_writer_update(durable_tables_get(tables, TABLE_TASK), task, wait);
 	if (result != TM_Ok)
 		return result;
@@ -88,7 +90,7 @@ retry_delay(const DurableRow *task)
 }
 
 TM_Result
-durable_outcome_failed(DurableTables *tables, DurableRow *task, Jsonb *error,
+durable_outcome_failed(DurableTables *tables, DurableRow *task, int64 lease, Jsonb *error,
 					   void *events, TimestampTz now, bool wait)
 {
 	int32		attempt = DatumGetInt32(task->values[TASK_ATTEMPT]);
@@ -101,7 +103,7 @@ durable_outcome_failed(DurableTables *tables, DurableRow *task, Jsonb *error,
 		durable_row_set(task, TASK_ATTEMPT, Int32GetDatum(attempt + 1));
 		durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(0));
 		durable_row_set(task, TASK_ERROR, JsonbPGetDatum(error));
-		return durable_outcome_requeue(tables, task, run_at, now, wait);
+		return durable_outcome_requeue(tables, task, lease, run_at, now, wait);
 	}
 	else
 	{
@@ -114,7 +116,8 @@ durable_outcome_failed(DurableTables *tables, DurableRow *task, Jsonb *error,
 }
 
 TM_Result
-durable_outcome_lapsed(DurableTables *tables, DurableRow *task, TimestampTz now, bool wait)
+durable_outcome_lapsed(DurableTables *tables, DurableRow *task, int64 lease,
+					   TimestampTz now, bool wait)
 {
 	int32		reclaims = DatumGetInt32(task->values[TASK_RECLAIMS]);
 
@@ -125,7 +128,7 @@ durable_outcome_lapsed(DurableTables *tables, DurableRow *task, TimestampTz now,
 			durable_json_error(psprintf("claim lapsed more than %d times",
 										durable_max_reclaims), true);
 
-		return durable_outcome_failed(tables, task, error, NULL, now, wait);
+		return durable_outcome_failed(tables, task, lease, error, NULL, now, wait);
 	}
-	return durable_outcome_requeue(tables, task, now, now, wait);
+	return durable_outcome_requeue(tables, task, lease, now, now, wait);
 }

@@ -20,8 +20,9 @@
 #include "store/result.h"
 
 /* Back to its queue at run_at (not after now: at once), with whatever the
- * caller changed in the row. */
-extern TM_Result durable_outcome_requeue(DurableTables *tables, DurableRow *task,
+ * caller changed in the row. The lease held it, and no lease up to that one
+ * ever will again. */
+extern TM_Result durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 										 TimestampTz run_at, TimestampTz now, bool wait);
 
 /* Ended: the task leaves, its result stays. */
@@ -29,11 +30,11 @@ extern TM_Result durable_outcome_end(DurableTables *tables, DurableRow *task,
 									 const DurableOutcome *outcome, TimestampTz now, bool wait);
 
 /* An attempt failed: another one by the task's policy, or the end. */
-extern TM_Result durable_outcome_failed(DurableTables *tables, DurableRow *task,
+extern TM_Result durable_outcome_failed(DurableTables *tables, DurableRow *task, int64 lease,
 										Jsonb *error, void *events, TimestampTz now, bool wait);
 
 /* Its claim lapsed: back to the queue, counted, or the attempt fails. */
-extern TM_Result durable_outcome_lapsed(DurableTables *tables, DurableRow *task,
+extern TM_Result durable_outcome_lapsed(DurableTables *tables, DurableRow *task, int64 lease,
 										TimestampTz now, bool wait);
 
 #endif							/* DURABLE_OUTCOME_H */

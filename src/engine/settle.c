@@ -4,15 +4,16 @@
  *	  Settling claimed tasks: complete, fail, release, cancel.
  *
  * A token holds a task while its lease lists the task, the task's row exists,
- * and nothing put the task back to a queue since. No lock is taken to check
- * that. The lease and the task's row are read under one snapshot, and then
+ * and the lease is younger than the last one that the task left for its queue.
+ * No lock is taken to check that. The lease and the task's row are read under one snapshot, and then
  * that very version of the row is deleted or replaced: whoever took the task
  * away in between (takeover, release, a failed attempt) has replaced it too,
  * and whoever settled it has deleted it. Then everything is read again.
  *
- * Locks: tasks, ascending by number; then the lease. A round of one is deleted
- * with its task; a larger round keeps its row until it lapses, so settling one
- * of many writes nothing that the others would wait for.
+ * Locks: tasks, ascending by number. A round that is settled whole is deleted,
+ * not waiting for who may be renewing it; otherwise the lease keeps its row and
+ * list until it lapses, so settling one of many writes nothing that the others
+ * would wait for.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,6 +26,8 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/ids.h"
+#include "base/plan.h"
 #include "base/security.h"
 #include "engine/outcome.h"
 #include "engine/settle.h"
@@ -125,24 +128,27 @@ act(Settle *settle, DurableRow *task, DurableTarget *target)
 			return durable_outcome_end(&settle->tables, task, &outcome,
 									   settle->now, true);
 		case SETTLE_FAIL:
-			return durable_outcome_failed(&settle->tables, task, target->error,
+			return durable_outcome_failed(&settle->tables, task, settle->lease.id, target->error,
 										  target->events, settle->now, true);
 		case SETTLE_RELEASE:
-			return durable_outcome_requeue(&settle->tables, task, settle->now,
+			return durable_outcome_requeue(&settle->tables, task, settle->lease.id, settle->now,
 										   settle->now, true);
 	}
 	return TM_Deleted;
 }
 
-/* Whether the row is the task that the target names: a number's public form
- * does not name a task that has an id of its own. */
+/* The target's row, if the round holds it. A number's public form does not name
+ * a task that has an id of its own. */
 static bool
-names_row(const DurableTarget *target, const DurableRow *task)
+find_held(Settle *settle, const DurableTarget *target, DurableRow *task)
 {
 	int64		id;
 
-	return target->task_id == NULL ||
-		durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID];
+	return durable_lease_holds(&settle->lease, target->id) &&
+		durable_task_find_number(&settle->by_id, target->id, task) &&
+		durable_task_held_by(task, settle->lease.id) &&
+		(target->task_id == NULL ||
+		 durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID]);
 }
 
 /* Looks again under a new snapshot as long as others change the task first. */
@@ -155,9 +161,7 @@ settle_one(Settle *settle, DurableTarget *target, bool *looking)
 		TM_Result	result;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!durable_lease_holds(&settle->lease, target->id) ||
-			!durable_task_find_number(&settle->by_id, target->id, &task) ||
-			!names_row(target, &task))
+		if (!find_held(settle, target, &task))
 			return false;
 		result = act(settle, &task, target);
 		if (result == TM_Ok)
@@ -208,33 +212,14 @@ number_targets(Settle *settle, DurableTarget *targets, int n)
 	qsort(targets, n, sizeof(DurableTarget), compare_targets);
 }
 
-/* The round's row: gone with its last task, shorter when tasks went back to a
- * queue, and otherwise left alone. */
+/* Gone with its last task; if somebody renews it at this moment it lapses later
+ * and is found empty. */
 static void
-update_round(Settle *settle, const DurableTarget *targets, int n, int settled)
+end_round(Settle *settle)
 {
-	int64	   *ids;
-	int			dropped = 0;
-
-	if (settled == 0 ||
-		(settle->action == SETTLE_COMPLETE && settled < settle->lease.nids))
-		return;
-	if (settle->action == SETTLE_COMPLETE)
-	{
-		/* if somebody renews it at this moment it lapses later, empty */
-		durable_snapshot_push();
-		(void) durable_lease_delete(&settle->lease, false);
-		durable_snapshot_pop();
-		return;
-	}
-	ids = palloc(sizeof(int64) * n);
-	for (int i = 0; i < n; i++)
-	{
-		if (targets[i].settled)
-			ids[dropped++] = targets[i].id;
-	}
-	durable_lease_drop(settle->token, ids, dropped);
-	pfree(ids);
+	durable_snapshot_push();
+	(void) durable_lease_delete(&settle->lease, false);
+	durable_snapshot_pop();
 }
 
 static int
@@ -254,7 +239,8 @@ settle_targets(Settle *settle, DurableTarget *targets, int n)
 	if (looking)
 		look_away(settle);
 	durable_tables_close(&settle->tables);
-	update_round(settle, targets, n, settled);
+	if (settled > 0 && settled == settle->lease.nids)
+		end_round(settle);
 	CommandCounterIncrement();
 	return settled;
 }
@@ -296,9 +282,17 @@ durable_release_all(const pg_uuid_t *token)
 static int
 count_held(const DurableLease *lease)
 {
-	if (lease->kind != LEASE_OF_TASKS)
-		return lease->nids;
-	return durable_task_count(lease->ids, lease->nids, GetActiveSnapshot());
+	int			held;
+
+	if (lease->kind == LEASE_OF_RESULTS)
+	{
+		durable_plan_begin();
+		held = durable_result_count_held(lease->id,
+										 durable_ids_to_array(lease->ids, lease->nids));
+		durable_plan_end();
+		return held;
+	}
+	return durable_task_count_held(lease->ids, lease->nids, lease->id, GetActiveSnapshot());
 }
 
 int
@@ -318,7 +312,7 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 								   lease.kind == LEASE_OF_TASKS ?
 								   PRIVILEGE_WORK : PRIVILEGE_START);
 			held = count_held(&lease);
-			lease.until = durable_clock_add(durable_clock_now(), span);
+			lease.until = durable_lease_until(durable_clock_now(), span);
 			if (held > 0)
 				result = durable_lease_update(&lease, true);
 		}
@@ -340,9 +334,7 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
 		return false;
 	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
 	number_targets(&settle, &target, 1);
-	holds = durable_lease_holds(&settle.lease, target.id) &&
-		durable_task_find_number(&settle.by_id, target.id, &row) &&
-		names_row(&target, &row);
+	holds = find_held(&settle, &target, &row);
 	look_away(&settle);
 	*id = target.id;
 	return holds;
@@ -375,12 +367,13 @@ unlist(const DurableRow *task)
 }
 
 /*
- * One try: *result is what became of the task's row. The list entry goes
- * first: a transaction that claims a task and settles it has the entry before
- * the row, too.
+ * The list entry goes first: a transaction that claims a task and settles it
+ * has the entry before the row, too. So this is called twice, with tid invalid
+ * to take the entry and learn the row's version, and then to end that version:
+ * a newer one has been listed again. *result is what became of the row.
  */
 static bool
-try_cancel(text *namespace, text *task_id, bool listed, TM_Result *result)
+try_cancel(text *namespace, text *task_id, ItemPointer tid, TM_Result *result)
 {
 	DurableOutcome outcome = {.status = TASK_CANCELLED};
 	DurableTables tables;
@@ -394,9 +387,13 @@ try_cancel(text *namespace, text *task_id, bool listed, TM_Result *result)
 	durable_task_open_by_id(&by_id, snapshot);
 	durable_task_open_by_task_id(&by_task_id, snapshot);
 	found = durable_task_find(&by_id, &by_task_id, namespace, task_id, &task);
-	if (found && listed)
+	*result = TM_Updated;
+	if (found && !ItemPointerIsValid(tid))
+	{
 		unlist(&task);
-	else if (found)
+		*tid = task.tid;
+	}
+	else if (found && ItemPointerEquals(tid, &task.tid))
 		*result = durable_outcome_end(&tables, &task, &outcome, durable_clock_now(), true);
 	durable_tables_close(&tables);
 	durable_probe_close(&by_task_id);
@@ -412,9 +409,12 @@ durable_cancel(text *namespace, text *task_id)
 
 	while (result == TM_Updated)
 	{
+		ItemPointerData tid;
+
 		CHECK_FOR_INTERRUPTS();
-		if (!try_cancel(namespace, task_id, true, &result) ||
-			!try_cancel(namespace, task_id, false, &result))
+		ItemPointerSetInvalid(&tid);
+		if (!try_cancel(namespace, task_id, &tid, &result) ||
+			!try_cancel(namespace, task_id, &tid, &result))
 			return false;
 	}
 	return result == TM_Ok;

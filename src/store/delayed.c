@@ -132,8 +132,8 @@ durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot,
 	durable_hint_begin(&hint, &list, 0);
 	scan->now = now;
 	scan->patience = DURABLE_WALK_PATIENCE;
-	scan->next = hint.start;
-	if (hint.start > now)
+	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
+	if (scan->next > now)
 		return false;
 	durable_walk_open(&scan->walk, REL_TASK_DELAYED, IDX_DELAYED_DUE, snapshot,
 					  DUE_RUN_AT, DUE_RUN_AT);

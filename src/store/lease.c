@@ -21,6 +21,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/clock.h"
+#include "base/errors.h"
 #include "base/ids.h"
 #include "base/plan.h"
 #include "store/lease.h"
@@ -55,6 +57,16 @@ durable_lease_new(DurableLease *lease)
 		ereport(ERROR,
 				errcode(ERRCODE_INTERNAL_ERROR),
 				errmsg("could not generate random values"));
+}
+
+TimestampTz
+durable_lease_until(TimestampTz now, const Interval *span)
+{
+	TimestampTz until = durable_clock_add(now, span);
+
+	if (until <= now)
+		durable_error_value("lease", "It must be longer than zero.");
+	return until;
 }
 
 static void
@@ -199,48 +211,6 @@ durable_lease_delete(const DurableLease *lease, bool wait)
 	return result;
 }
 
-static bool
-listed(const int64 *ids, int n, int64 id)
-{
-	for (int i = 0; i < n; i++)
-	{
-		if (ids[i] == id)
-			return true;
-	}
-	return false;
-}
-
-void
-durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n)
-{
-	for (;;)
-	{
-		DurableLease lease;
-		TM_Result	result = TM_Ok;
-		int			left = 0;
-		bool		found;
-
-		CHECK_FOR_INTERRUPTS();
-		durable_snapshot_push();
-		found = durable_lease_find(token, &lease);
-		if (found)
-		{
-			for (int i = 0; i < lease.nids; i++)
-			{
-				if (!listed(ids, n, lease.ids[i]))
-					lease.ids[left++] = lease.ids[i];
-			}
-			lease.nids = left;
-			lease.stored_ids = NULL;
-			result = left == 0 ? durable_lease_delete(&lease, true) :
-				durable_lease_update(&lease, true);
-		}
-		durable_snapshot_pop();
-		if (!found || result == TM_Ok)
-			return;
-	}
-}
-
 bool
 durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
 						 text *namespace, TimestampTz now)
@@ -252,8 +222,8 @@ durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
 	durable_hint_begin(&hint, &key, 0);
 	scan->now = now;
 	scan->patience = DURABLE_WALK_PATIENCE;
-	scan->next = hint.start;
-	if (hint.start > now)
+	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
+	if (scan->next > now)
 		return false;
 	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 2, 2);
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(namespace));

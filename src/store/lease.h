@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "base/walk.h"
@@ -53,6 +54,9 @@ typedef struct DurableLease
 /* A new token; its number is the lease's id, the rest is random. */
 extern void durable_lease_new(DurableLease *lease);
 
+/* now + span; 22023 where the calendar makes that no later than now */
+extern TimestampTz durable_lease_until(TimestampTz now, const Interval *span);
+
 extern void durable_lease_insert(DurableLease *lease);
 
 /* The live lease behind a token, as the active snapshot sees it, copied into
@@ -68,10 +72,6 @@ extern bool durable_lease_lock(const DurableLease *lease);
 /* Rewrites until and ids at lease->tid. Deletes. Not waiting: see rel.h */
 extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
 extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
-
-/* Takes ids out of the round, waiting for whoever changes it; the round ends
- * with its last id. Quiet when the round is gone. */
-extern void durable_lease_drop(const pg_uuid_t *token, const int64 *ids, int n);
 
 /* Leases of a namespace that have lapsed; as with delayed tasks, opening is cheap when
  * none can have. */

@@ -7,7 +7,8 @@
  * priority DESC, id) is the claim order. With shared memory the scan goes
  * priority by priority: each has a hint of its own, so that a new row of a
  * higher priority does not send the scan through the dead rows of the lower
- * ones again. Without, it is one walk over the queue.
+ * ones again, and the priorities themselves are remembered, so that finding
+ * them does not either. Without, it is one walk over the queue.
  *
  *-------------------------------------------------------------------------
  */
@@ -63,6 +64,7 @@ announce(text *namespace, text *queue, int32 priority, int64 first, int count)
 		return;
 	key = durable_queue_key(namespace, queue);
 	durable_hint_inserted(&key, priority, first);
+	durable_levels_inserted(&key, priority);
 	durable_wakeup_note(&key, count);
 }
 
@@ -147,6 +149,42 @@ entry_priority(DurableReadyScan *scan)
 									   scan->walk.scan->xs_itupdesc, &isnull));
 }
 
+/* The first priority, below "above", that has index entries, dead or alive. */
+static bool
+find_level(DurableReadyScan *scan, const int32 *above, int32 *level)
+{
+	if (above != NULL && *above == PG_INT32_MIN)
+		return false;
+	if (above == NULL)
+		start_walk(scan, BTLessEqualStrategyNumber, F_INT4LE, PG_INT32_MAX,
+				   DURABLE_POSITION_MIN, NULL);
+	else
+		start_walk(scan, BTLessStrategyNumber, F_INT4LT, *above,
+				   DURABLE_POSITION_MIN, NULL);
+	if (!durable_walk_next(&scan->walk))
+		return false;
+	*level = entry_priority(scan);
+	return true;
+}
+
+static void
+learn_levels(DurableReadyScan *scan)
+{
+	int32		found[DURABLE_LEVELS + 1];
+	uint64		life;
+	int			n = 0;
+
+	scan->nlevels = durable_levels_begin(&scan->key, scan->levels, &life);
+	if (scan->nlevels != DURABLE_LEVELS_UNKNOWN)
+		return;
+	while (n <= DURABLE_LEVELS &&
+		   find_level(scan, n == 0 ? NULL : &found[n - 1], &found[n]))
+		n++;
+	durable_levels_learn(&scan->key, life, found, n);
+	scan->nlevels = n <= DURABLE_LEVELS ? n : DURABLE_LEVELS_TOO_MANY;
+	memcpy(scan->levels, found, sizeof(scan->levels));
+}
+
 void
 durable_ready_scan_open(DurableReadyScan *scan, Snapshot snapshot,
 						text *namespace, text *queue)
@@ -154,45 +192,48 @@ durable_ready_scan_open(DurableReadyScan *scan, Snapshot snapshot,
 	scan->namespace = namespace;
 	scan->queue = queue;
 	scan->key = durable_queue_key(namespace, queue);
-	scan->levels = (durable_shared != NULL && durable_use_scan_hints);
+	scan->hinted = (durable_shared != NULL && durable_use_scan_hints);
 	scan->in_level = false;
 	scan->exhausted = false;
+	scan->next_level = 0;
 	durable_walk_open(&scan->walk, REL_TASK_READY, IDX_READY_ORDER, snapshot,
 					  ORDER_COLUMNS, ORDER_ID);
-	start_walk(scan, BTLessEqualStrategyNumber, F_INT4LE, PG_INT32_MAX,
-			   DURABLE_POSITION_MIN, NULL);
+	if (scan->hinted)
+		learn_levels(scan);
+	else
+		start_walk(scan, BTLessEqualStrategyNumber, F_INT4LE, PG_INT32_MAX,
+				   DURABLE_POSITION_MIN, NULL);
 }
 
 /*
- * Go to the next priority that has index entries, dead or alive, and begin at
- * its hint. The entry that showed the priority is read again: the hint must be
- * begun before the entries that it vouches for are read.
+ * Begin the next priority, at its hint. Also where the index showed it, its
+ * entries are read again: the hint must be begun before the entries that it
+ * vouches for are read.
  */
 static bool
-next_level(DurableReadyScan *scan)
+enter_level(DurableReadyScan *scan)
 {
 	DurableHint hint;
 
-	if (!durable_walk_next(&scan->walk))
-		return false;
-	scan->priority = entry_priority(scan);
-	durable_hint_begin(&hint, &scan->key, scan->priority);
-	start_walk(scan, BTEqualStrategyNumber, F_INT4EQ, scan->priority,
-			   hint.start, &hint);
+	do
+	{
+		if (scan->nlevels == DURABLE_LEVELS_TOO_MANY)
+		{
+			int32		above = scan->priority;
+
+			if (!find_level(scan, scan->next_level == 0 ? NULL : &above, &scan->priority))
+				return false;
+		}
+		else if (scan->next_level < scan->nlevels)
+			scan->priority = scan->levels[scan->next_level];
+		else
+			return false;
+		scan->next_level++;
+		durable_hint_begin(&hint, &scan->key, scan->priority);
+	} while (hint.start == DURABLE_POSITION_END && hint.nholes == 0);
+	start_walk(scan, BTEqualStrategyNumber, F_INT4EQ, scan->priority, hint.start, &hint);
 	scan->in_level = true;
 	return true;
-}
-
-static void
-leave_level(DurableReadyScan *scan)
-{
-	durable_walk_stop(&scan->walk, true);
-	scan->in_level = false;
-	if (scan->priority == PG_INT32_MIN)
-		scan->exhausted = true;
-	else
-		start_walk(scan, BTLessStrategyNumber, F_INT4LT, scan->priority,
-				   DURABLE_POSITION_MIN, NULL);
 }
 
 bool
@@ -201,18 +242,19 @@ durable_ready_scan_next(DurableReadyScan *scan)
 	while (!scan->exhausted)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (scan->levels && !scan->in_level && !next_level(scan))
+		if (scan->hinted && !scan->in_level && !enter_level(scan))
 			break;
 		if (!durable_walk_next(&scan->walk))
 		{
-			if (!scan->levels)
+			if (!scan->hinted)
 				break;
-			leave_level(scan);
+			durable_walk_stop(&scan->walk, true);
+			scan->in_level = false;
 			continue;
 		}
 		if (durable_walk_visible(&scan->walk))
 		{
-			if (!scan->levels)
+			if (!scan->hinted)
 				scan->priority = entry_priority(scan);
 			scan->id = scan->walk.position;
 			return true;
@@ -225,7 +267,7 @@ durable_ready_scan_next(DurableReadyScan *scan)
 void
 durable_ready_scan_taken(DurableReadyScan *scan)
 {
-	if (scan->levels)
+	if (scan->hinted)
 		durable_hint_rescue(&scan->walk.hint, scan->id);
 }
 

@@ -39,9 +39,12 @@ typedef struct DurableReadyScan
 	DurableKey	key;
 	text	   *namespace;
 	text	   *queue;
-	bool		levels;			/* walk priority by priority, with hints */
+	bool		hinted;			/* walk priority by priority, with hints */
 	bool		in_level;
 	bool		exhausted;
+	int			nlevels;		/* or DURABLE_LEVELS_TOO_MANY: find each by the index */
+	int			next_level;
+	int32		levels[DURABLE_LEVELS];
 	int32		priority;		/* the current row's */
 	int64		id;
 } DurableReadyScan;

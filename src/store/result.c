@@ -19,6 +19,10 @@
 #include "store/result.h"
 #include "store/task.h"
 
+StaticAssertDecl(RESULT_TASK_ID == DURABLE_RESULT_TASK_ID_COLUMN &&
+				 RESULT_LEASE_ID == DURABLE_RESULT_LEASE_COLUMN,
+				 "partial indexes depend on these columns");
+
 static const char *const status_names[] = {
 	[TASK_COMPLETED] = "completed",
 	[TASK_FAILED] = "failed",
@@ -121,8 +125,7 @@ static DurablePlan acknowledge_plan = {
 	" WHERE r.id OPERATOR(pg_catalog.=) ANY ($2)"
 	" AND r.lease_id OPERATOR(pg_catalog.=) $1"
 	" AND ($3 IS NULL OR"
-	" COALESCE(r.task_id, pg_catalog.concat('~', r.id)) OPERATOR(pg_catalog.=) ANY ($3))"
-	" RETURNING r.id",
+	" COALESCE(r.task_id, pg_catalog.concat('~', r.id)) OPERATOR(pg_catalog.=) ANY ($3))",
 	.nargs = 3,
 	.argtypes = {INT8OID, INT8ARRAYOID, TEXTARRAYOID},
 };
@@ -160,6 +163,14 @@ static DurablePlan held_plan = {
 	.nargs = 2,
 	.argtypes = {INT8OID, INT8ARRAYOID},
 };
+
+int
+durable_result_count_held(int64 lease_id, ArrayType *ids)
+{
+	Datum		values[] = {Int64GetDatum(lease_id), PointerGetDatum(ids)};
+
+	return (int) durable_plan_run(&held_plan, values, NULL);
+}
 
 uint64
 durable_result_unclaim(int64 lease_id, ArrayType *ids)

@@ -69,8 +69,10 @@ extern bool durable_result_exists(text *namespace, text *task_id);
 /* (id, task_id, name, queue, status, output, error, events, attempt,
  * created_at, finished_at) of unread results, oldest first, now under lease_id */
 extern uint64 durable_result_claim(text *namespace, ArrayType *names, int max, int64 lease_id);
-/* (id) of the deleted results of that lease; task_ids NULL = all */
+/* deletes results of that lease; how many; task_ids NULL = all */
 extern uint64 durable_result_acknowledge(int64 lease_id, ArrayType *ids, ArrayType *task_ids);
+/* (count) of the results that the lease still holds */
+extern int	durable_result_count_held(int64 lease_id, ArrayType *ids);
 /* gives a lapsed lease's results back; (id) of those that somebody holds */
 extern uint64 durable_result_unclaim(int64 lease_id, ArrayType *ids);
 /* deletes unread results that finished before; how many */

@@ -16,6 +16,9 @@
 #include "base/walk.h"
 #include "store/task.h"
 
+StaticAssertDecl(TASK_TASK_ID == DURABLE_TASK_ID_COLUMN,
+				 "the index on task_id depends on this column");
+
 #define GENERATED_MARK '~'
 #define GENERATED_DIGITS 18
 
@@ -99,11 +102,18 @@ durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 	}
 }
 
+bool
+durable_task_held_by(const DurableRow *row, int64 lease)
+{
+	return row->nulls[TASK_LAST_LEASE] ||
+		lease > DatumGetInt64(row->values[TASK_LAST_LEASE]);
+}
+
 /* A range this many times as wide as the list is still read as one. */
 #define RANGE_FACTOR 4
 
 static int
-count_by_probe(const int64 *ids, int n, Snapshot snapshot)
+count_by_probe(const int64 *ids, int n, int64 lease, Snapshot snapshot)
 {
 	DurableProbe by_id;
 	DurableRow	row;
@@ -111,14 +121,15 @@ count_by_probe(const int64 *ids, int n, Snapshot snapshot)
 
 	durable_task_open_by_id(&by_id, snapshot);
 	for (int i = 0; i < n; i++)
-		found += durable_task_find_number(&by_id, ids[i], &row);
+		found += durable_task_find_number(&by_id, ids[i], &row) &&
+			durable_task_held_by(&row, lease);
 	durable_probe_close(&by_id);
 	return found;
 }
 
 /* A merge of the list with the index range that it spans. */
 int
-durable_task_count(const int64 *ids, int n, Snapshot snapshot)
+durable_task_count_held(const int64 *ids, int n, int64 lease, Snapshot snapshot)
 {
 	DurableWalk walk;
 	ScanKeyData keys[2];
@@ -128,7 +139,7 @@ durable_task_count(const int64 *ids, int n, Snapshot snapshot)
 	if (n == 0)
 		return 0;
 	if (ids[n - 1] - ids[0] >= (int64) n * RANGE_FACTOR)
-		return count_by_probe(ids, n, snapshot);
+		return count_by_probe(ids, n, lease, snapshot);
 	durable_walk_open(&walk, REL_TASK, IDX_TASK_PKEY, snapshot, 2, 1);
 	ScanKeyInit(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(ids[0]));
 	ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(ids[n - 1]));
@@ -139,7 +150,10 @@ durable_task_count(const int64 *ids, int n, Snapshot snapshot)
 			next++;
 		if (next < n && ids[next] == walk.position && durable_walk_visible(&walk))
 		{
-			found++;
+			DurableRow	row;
+
+			durable_slot_row(walk.slot, &row);
+			found += durable_task_held_by(&row, lease);
 			next++;
 		}
 	}
@@ -155,8 +169,9 @@ static DurablePlan orphan_plan = {
 	.name = "requeue orphaned tasks",
 	.sql =
 	"WITH gone AS (DELETE FROM durable.lease),"
+	" next AS (SELECT pg_catalog.nextval('durable.lease_seq') AS lease),"
 	" unread AS (UPDATE durable.task_result SET lease_id = NULL WHERE lease_id IS NOT NULL),"
-	" orphan AS (UPDATE durable.task t SET reclaims = t.reclaims"
+	" orphan AS (UPDATE durable.task t SET last_lease = next.lease FROM next"
 	"  WHERE NOT EXISTS (SELECT FROM durable.task_ready r"
 	"   WHERE r.namespace OPERATOR(pg_catalog.=) t.namespace"
 	"   AND r.queue OPERATOR(pg_catalog.=) t.queue"

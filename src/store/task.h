@@ -18,6 +18,7 @@ enum
 	TASK_ID,
 	TASK_CREATED_AT,
 	TASK_RUN_AT,
+	TASK_LAST_LEASE,
 	TASK_PRIORITY,
 	TASK_ATTEMPT,
 	TASK_MAX_ATTEMPTS,
@@ -48,8 +49,10 @@ extern bool durable_task_id_generated(const text *task_id, int64 *id);
 extern bool durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 							  text *namespace, text *task_id, DurableRow *row);
 extern bool durable_task_find_number(DurableProbe *by_id, int64 id, DurableRow *row);
-/* how many of these (ascending) exist */
-extern int	durable_task_count(const int64 *ids, int n, Snapshot snapshot);
+/* whether a lease that lists the task still holds it */
+extern bool durable_task_held_by(const DurableRow *row, int64 lease);
+/* how many of these (ascending) it holds */
+extern int	durable_task_count_held(const int64 *ids, int n, int64 lease, Snapshot snapshot);
 extern void durable_task_open_by_id(DurableProbe *probe, Snapshot snapshot);
 extern void durable_task_open_by_task_id(DurableProbe *probe, Snapshot snapshot);
 

@@ -144,8 +144,13 @@ SELECT :'task_id' AS task_id, :'input' AS input, worker, lease_until - claimed_a
 SELECT task_id, token FROM durable.settle_and_claim(:'task_id', :'token', '"done 2"', '{other,loop}', 10) \gset
 SELECT count(*) FROM durable.settle_and_claim(:'task_id', :'token', '"done 3"', '{loop}');
 SELECT v.id, s.status, s.output FROM (VALUES ('l1'), ('l2'), ('l3')) v (id), durable.task_status(v.id) s;
--- a token that does not hold settles nothing; the claim goes on
+-- a token that does not hold settles nothing; the claim goes on, unless it is strict
 SELECT durable.dispatch('loop', '4', 'l4') \g /dev/null
+SELECT task_id FROM durable.settle_and_claim('l3', gen_random_uuid(), '"x"', '{loop}', strict => true);
+\set VERBOSITY sqlstate
+SELECT task_id FROM durable.settle_and_claim('nosuch', gen_random_uuid(), '"x"', '{loop}', strict => true);
+\set VERBOSITY terse
+SELECT status FROM durable.task_status('l4');
 SELECT task_id FROM durable.settle_and_claim('l3', gen_random_uuid(), '"x"', '{loop}');
 SELECT output FROM durable.task_status('l3');
 SELECT status FROM durable.task_status('l4');
