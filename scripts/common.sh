@@ -398,7 +398,8 @@ server_init() {
 
 server_start() {
 	local dir=$SCRATCH/data/$1
-	if ! as_user pg_ctl -D "$dir" -l "$(server_log "$1")" -w -t 120 -s start >&2; then
+	if ! as_user pg_ctl -D "$dir" -l "$(server_log "$1")" -w -t 120 -s start >"$dir.start" 2>&1; then
+		cat "$dir.start" >&2
 		tail -n 30 "$(server_log "$1")" >&2
 		die "server $1 did not start"
 	fi

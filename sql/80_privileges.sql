@@ -88,8 +88,9 @@ BEGIN
 		RAISE EXCEPTION 'role, namespace and privileges must not be null'
 			USING ERRCODE = 'null_value_not_allowed';
 	END IF;
-	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN
-		RAISE EXCEPTION 'role % does not exist', $1 USING ERRCODE = 'undefined_object';
+	IF octet_length($2) NOT BETWEEN 1 AND 255 THEN
+		RAISE EXCEPTION 'invalid value for namespace'
+			USING ERRCODE = 'invalid_parameter_value', DETAIL = 'It must have between 1 and 255 bytes.';
 	END IF;
 	IF cardinality($3) = 0 THEN
 		RAISE EXCEPTION 'privileges must not be empty' USING ERRCODE = 'invalid_parameter_value';
@@ -114,6 +115,9 @@ DECLARE
 	target text;
 BEGIN
 	PERFORM durable.check_privileges($1, ns, $3);
+	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN
+		RAISE EXCEPTION 'role % does not exist', $1 USING ERRCODE = 'undefined_object';
+	END IF;
 	INSERT INTO durable.namespace_access AS a (namespace, role, privileges)
 	SELECT ns, $1, array_agg(DISTINCT p ORDER BY p) FROM unnest($3) p
 	ON CONFLICT ON CONSTRAINT namespace_access_pkey DO UPDATE
@@ -142,6 +146,9 @@ BEGIN
 	 WHERE a.namespace = ns AND a.role = $1;
 	DELETE FROM durable.namespace_access a
 	 WHERE a.namespace = ns AND a.role = $1 AND cardinality(a.privileges) = 0;
+	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN
+		RETURN;		-- a dropped role: only its row was left
+	END IF;
 	-- An object stays granted while any privilege left, in any namespace, opens it.
 	FOR target IN
 		SELECT o FROM unnest($3) p, durable.privilege_objects(p) o

@@ -5,19 +5,20 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { addNote, addRow, note, number, table } from '../lib/report.mjs';
-import { freshDatabase, sleep } from '../lib/db.mjs';
+import { connect, freshDatabase, sleep } from '../lib/db.mjs';
 import { quantile } from '../lib/stats.mjs';
-import { interleave, ratioOf } from '../lib/compare.mjs';
+import { ratioOf } from '../lib/compare.mjs';
 import { durable } from '../peers/durable.mjs';
 import { graphile } from '../peers/graphile.mjs';
 import { pgboss } from '../peers/pgboss.mjs';
-import { connect } from '../lib/db.mjs';
 
 const worker = fileURLToPath(new URL('latency_worker.mjs', import.meta.url));
 
-// 'durable' sends its wait and its claim at once (pipeline mode, which libpq,
-// node-postgres and others have); this one waits for the answer to the first.
-const SEQUENTIAL = 'durable, no pipeline';
+// 'durable' waits and claims in one call. For information also with the two
+// steps one after the other, and with both sent at once (pipeline mode, which
+// libpq, node-postgres and others have).
+const TWO_STEPS = 'durable, wait_for_work + claim';
+const PIPELINED = 'durable, the same pipelined';
 
 // How each side dispatches; latency_worker.mjs has the other end.
 const dispatchers = {
@@ -26,7 +27,8 @@ const dispatchers = {
     const dispatch = (n) => client.query({ name: 'd', text: `SELECT durable.dispatch('job', $1::jsonb, queue => 'q')`, values: [{ n }] });
     return { dispatch, end: () => client.end() };
   },
-  [SEQUENTIAL]: (database) => dispatchers.durable(database),
+  [TWO_STEPS]: (database) => dispatchers.durable(database),
+  [PIPELINED]: (database) => dispatchers.durable(database),
   'graphile-worker': async (database) => {
     const client = await connect(database);
     const dispatch = (n) => client.query({ name: 'd', text: `SELECT graphile_worker.add_job('job', $1::json)`, values: [{ n }] });
@@ -38,92 +40,109 @@ const dispatchers = {
   },
 };
 
+// All workers are there all the time, idle; the tasks go to one after the other,
+// so every sample has its neighbours of the same moment on the other sides.
 export async function latency({ quick, mine, rounds }) {
-  const count = quick ? 60 : 100;
-  const sequential = { label: SEQUENTIAL, database: 'bench_durable_sequential', install: durable.install };
-  const sides = [mine, sequential, graphile, pgboss].filter((side) => side.label in dispatchers);
-  for (const side of sides) {
-    await freshDatabase(side.database);
-    await side.install?.(side.database);
+  const count = 100; // samples of each side in a round
+  const twoSteps = { label: TWO_STEPS, database: 'bench_durable_two', install: durable.install };
+  const pipelined = { label: PIPELINED, database: 'bench_durable_pipe', install: durable.install };
+  const sides = [mine, twoSteps, pipelined, graphile, ...(quick ? [] : [pgboss])].filter((side) => side.label in dispatchers);
+  const posts = [];
+  try {
+    for (const side of sides) {
+      await freshDatabase(side.database);
+      await side.install?.(side.database);
+      posts.push(await startPost(side));
+    }
+    const perRound = [];
+    for (let round = -1, all = rounds(10, 3); round < all; round++) {
+      const samples = Object.fromEntries(sides.map((s) => [s.label, { ack: [], send: [] }]));
+      for (let n = 0; n < (round < 0 ? 10 : count); n++) {
+        for (const post of n % 2 === 0 ? posts : [...posts].reverse()) {
+          await sleep(10 + Math.random() * 30);
+          const { ack, send } = await post.sample();
+          samples[post.label].ack.push(ack);
+          samples[post.label].send.push(send);
+        }
+      }
+      if (round < 0) continue; // to get warm
+      perRound.push(samples);
+      const brief = ({ ack }) => [0.5, 0.99].map((p) => quantile(ack, p).toFixed(2)).join('/');
+      note(`latency p50/p99 (ms): round ${round + 1}/${all}  ` + sides.map((s) => `${s.label} ${brief(samples[s.label])}`).join(', '));
+    }
+    report(mine, sides, perRound);
+  } finally {
+    for (const post of posts) await post.end();
   }
-  const samples = Object.fromEntries(sides.map((s) => [s.label, { ack: [], send: [] }]));
-  const series = await interleave(
-    'latency (µs)',
-    sides.map((side) => ({
-      label: side.label,
-      run: async () => {
-        const { ack, send } = await measure(side, count);
-        samples[side.label].ack.push(...ack);
-        samples[side.label].send.push(...send);
-        return { p50: quantile(ack, 0.5) * 1000, p99: quantile(ack, 0.99) * 1000 };
-      },
-    })),
-    rounds(5, 3),
-  );
-  for (const side of sides.filter((s) => s !== mine)) {
+}
+
+// The percentiles are those of all samples; the quartiles beside a ratio are those
+// of the rounds.
+function report(mine, sides, perRound) {
+  const all = (label, what) => perRound.flatMap((samples) => samples[label][what]);
+  for (const side of sides.slice(1)) {
     if (sides[0] !== mine) break; // a stand-in cannot wait
     for (const [part, p] of [['p50', 0.5], ['p99', 0.99]]) {
-      const r = ratioOf(series[mine.label][part], series[side.label][part]);
+      const inRounds = (label) => perRound.map((samples) => quantile(samples[label].ack, p));
+      const own = quantile(all(mine.label, 'ack'), p);
+      const other = quantile(all(side.label, 'ack'), p);
       addRow({
         scenario: 'latency',
         measure: `idle pick-up, commit known to claim in hand, ${part}`,
         peer: side.label,
         unit: 'ms',
-        ...r,
-        mine: quantile(samples[mine.label].ack, p),
-        other: quantile(samples[side.label].ack, p),
+        ...ratioOf(inRounds(mine.label), inRounds(side.label)),
+        mine: own,
+        other,
+        ratio: own / other,
         target: side === graphile ? { max: 0.5 } : undefined,
       });
     }
   }
   const lines = sides.map((s) => [
     s.label,
-    ...[samples[s.label].ack, samples[s.label].send].flatMap((v) => [0.5, 0.9, 0.99].map((p) => `${quantile(v, p).toFixed(2)} ms`)),
+    all(s.label, 'ack').length,
+    ...['ack', 'send'].flatMap((what) => [0.5, 0.9, 0.99].map((p) => `${quantile(all(s.label, what), p).toFixed(2)} ms`)),
   ]);
   addNote(
     'latency: from the commit known, and from the dispatch sent, to the claim in hand',
-    table(['queue', 'p50', 'p90', 'p99', 'sent: p50', 'p90', 'p99'], lines),
+    table(['queue', 'samples', 'p50', 'p90', 'p99', 'sent: p50', 'p90', 'p99'], lines),
   );
 }
 
-async function measure(side, count) {
+// A worker in a process of its own, and a connection that dispatches to it.
+async function startPost(side) {
   const child = fork(worker, [side.label, side.database]);
-  const got = new Map();
-  let wake;
-  child.on('message', (m) => {
-    if (m.n === undefined) return;
-    got.set(m.n, BigInt(m.at));
-    if (m.n >= 0) wake?.(m.n);
-  });
+  const [ready] = await once(child, 'message');
+  if (ready.ready !== true) throw new Error(`${side.label}: the worker did not start`);
   const dispatcher = await dispatchers[side.label](side.database);
-  try {
-    const [ready] = await once(child, 'message');
-    if (ready.ready !== true) throw new Error(`${side.label}: the worker did not start`);
-    const ack = [];
-    const send = [];
-    for (let n = 0; n < count + 10; n++) {
-      await sleep(15 + Math.random() * 40);
-      const picked = new Promise((resolve) => (wake = (m) => m === n && resolve()));
+  let next = 0;
+  let picked;
+  child.on('message', (m) => picked?.(m));
+  return {
+    label: side.label,
+    async sample() {
+      const n = next++;
+      const inHand = new Promise((resolve) => (picked = (m) => m.n === n && resolve(BigInt(m.at))));
       const sent = process.hrtime.bigint();
       await dispatcher.dispatch(n);
       const known = process.hrtime.bigint();
-      await within(picked, 20_000, `${side.label}: nobody picked up task ${n}`);
-      if (n < 10) continue; // warm
-      ack.push(Number(got.get(n) - known) / 1e6);
-      send.push(Number(got.get(n) - sent) / 1e6);
-    }
-    return { ack, send };
-  } finally {
-    child.kill('SIGKILL');
-    await dispatcher.end();
-  }
+      const at = await within(inHand, 20_000, `${side.label}: nobody picked up task ${n}`);
+      return { ack: Number(at - known) / 1e6, send: Number(at - sent) / 1e6 };
+    },
+    async end() {
+      child.kill('SIGKILL');
+      await dispatcher.end();
+    },
+  };
 }
 
+// A promise that fails when it takes too long. Returns what it resolves to.
 async function within(promise, ms, message) {
   let timer;
   const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error(message)), ms)));
   try {
-    await Promise.race([promise, late]);
+    return await Promise.race([promise, late]);
   } finally {
     clearTimeout(timer);
   }

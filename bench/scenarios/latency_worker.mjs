@@ -8,9 +8,23 @@ function inHand(n) {
   process.send({ n, at: String(process.hrtime.bigint()) });
 }
 
-// Wait and claim, settle, wait again. The wait holds no snapshot: each of the two
-// statements is a transaction of its own, also when they are sent together.
-async function waitAndClaim(pipeline) {
+// One round trip: the procedure waits, holding no snapshot, and claims.
+async function oneCall() {
+  const client = await connect(database);
+  const send = (text, values) => client.query({ name: text, text, values });
+  process.send({ ready: true });
+  for (;;) {
+    const { rows } = await send(`CALL durable.wait_and_claim(ARRAY['q'])`);
+    for (const task of rows[0].tasks ?? []) {
+      inHand(task.input.n);
+      await send('SELECT durable.complete($1, $2)', [task.task_id, task.token]);
+    }
+  }
+}
+
+// The two steps as statements, each a transaction of its own; in pipeline mode
+// they are sent together.
+async function twoSteps(pipeline) {
   const client = await connect(database, { pipeline });
   const send = (text, values) => client.query({ name: text, text, values });
   process.send({ ready: true });
@@ -25,8 +39,9 @@ async function waitAndClaim(pipeline) {
 }
 
 const workers = {
-  durable: () => waitAndClaim(true),
-  'durable, no pipeline': () => waitAndClaim(false),
+  durable: oneCall,
+  'durable, wait_for_work + claim': () => twoSteps(false),
+  'durable, the same pipelined': () => twoSteps(true),
 
   'graphile-worker': async () => {
     const { graphile } = await import('../peers/graphile.mjs');

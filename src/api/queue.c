@@ -60,7 +60,7 @@ Datum
 durable_sweep(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {
-		"promoted", "taken_over", "results_expired", "heartbeats_expired"
+		"promoted", "taken_over", "results_expired", "heartbeats_expired", "grants_expired"
 	};
 	int64		counts[lengthof(names)] = {0};
 	TimestampTz now = durable_clock_now();
@@ -75,6 +75,7 @@ durable_sweep(PG_FUNCTION_ARGS)
 		counts[2] = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
 										  max);
 	counts[3] = durable_progress_expire(max);
+	counts[4] = durable_access_expire();
 	durable_plan_end();
 	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
 }

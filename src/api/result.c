@@ -121,7 +121,7 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	durable_access_require(namespace, PRIVILEGE_START);
 	durable_require_active();
 
-	(void) durable_take_over_lapsed(namespace, now,
+	(void) durable_take_over_lapsed(namespace, NULL, 0, now,
 									IsTransactionBlock() ? DURABLE_BLOCK_ROUNDS :
 									DURABLE_CLAIM_ROUNDS, &next);
 	durable_lease_new(&lease);

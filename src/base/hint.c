@@ -303,7 +303,7 @@ durable_hint_rescue(const DurableHint *hint, int64 position)
 }
 
 void
-durable_hint_inserted(const DurableKey *key, int32 level, int64 position)
+durable_hint_inserted(const DurableKey *key, int32 level, int64 first, int64 last)
 {
 	Bucket	   *bucket;
 	Entry	   *entry;
@@ -317,11 +317,15 @@ durable_hint_inserted(const DurableKey *key, int32 level, int64 position)
 	entry = find_entry(bucket, key, level);
 	if (entry != NULL)
 	{
-		entry->recent[entry->generation % RECENT] = position;
+		entry->recent[entry->generation % RECENT] = first;
 		entry->generation++;
 		bucket->generation = Max(bucket->generation, entry->generation);
-		if (position < entry->position && !add_hole(entry, position))
-			move_back(entry, position);
+		/* a hole is one position; behind a list that was all dead the hint
+		 * loses nothing by moving to the new end of it */
+		if (first < entry->position &&
+			(first != last || entry->position == DURABLE_POSITION_END ||
+			 !add_hole(entry, first)))
+			move_back(entry, first);
 	}
 	SpinLockRelease(&bucket->lock);
 }

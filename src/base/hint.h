@@ -52,8 +52,9 @@ extern void durable_hint_advance(const DurableHint *hint, int64 position,
  * the hint and count. */
 extern void durable_hint_rescue(const DurableHint *hint, int64 position);
 
-/* An entry now stands in the index at "position". Call after inserting it. */
-extern void durable_hint_inserted(const DurableKey *key, int32 level, int64 position);
+/* Entries now stand in the index from "first" to "last". Call after inserting
+ * them. */
+extern void durable_hint_inserted(const DurableKey *key, int32 level, int64 first, int64 last);
 
 /* All of this database's hints, after its tables were written by SQL. */
 extern void durable_hint_forget(void);

@@ -31,6 +31,7 @@
 #include "utils/syscache.h"
 
 #include "base/guc.h"
+#include "base/plan.h"
 #include "base/rel.h"
 #include "base/security.h"
 
@@ -272,4 +273,18 @@ durable_security_leave(const DurableSecurity *saved)
 {
 	AtEOXact_GUC(false, saved->guc_level);
 	SetUserIdAndSecContext(saved->user, saved->context);
+}
+
+/* A new role may get the number of a dropped one. */
+static DurablePlan expire_plan = {
+	.name = "expire namespace access",
+	.sql =
+	"DELETE FROM durable.namespace_access a WHERE NOT EXISTS ("
+	" SELECT FROM pg_catalog.pg_roles r WHERE r.oid OPERATOR(pg_catalog.=) a.role)",
+};
+
+uint64
+durable_access_expire(void)
+{
+	return durable_plan_run(&expire_plan, NULL, NULL);
 }

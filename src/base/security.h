@@ -45,6 +45,9 @@ typedef struct DurableSecurity
 extern void durable_security_enter(DurableSecurity *saved);
 extern void durable_security_leave(const DurableSecurity *saved);
 
+/* Deletes what dropped roles left; between durable_plan_begin() and _end(). */
+extern uint64 durable_access_expire(void);
+
 extern void durable_security_init(void);
 
 #endif							/* DURABLE_SECURITY_H */

@@ -158,8 +158,8 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 	round.now = durable_clock_now();
 	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
 	durable_commit_claim_begin();
-	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, round.now,
-							block ? claim->max_tasks : DURABLE_CLAIM_TASKS,
+	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, block, round.now,
+							block ? claim->max_tasks : Max(claim->max_tasks, DURABLE_CLAIM_TASKS),
 							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS);
 	take_ready(&round, durable_snapshot_push());
 	if (round.lease.nids > 0)
@@ -215,7 +215,7 @@ due_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Times
 }
 
 static bool
-lapsed_exists(Snapshot snapshot, text *namespace, TimestampTz now)
+lapsed_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, TimestampTz now)
 {
 	DurableLapsedScan scan;
 	DurableLease lease;
@@ -224,7 +224,8 @@ lapsed_exists(Snapshot snapshot, text *namespace, TimestampTz now)
 	if (!durable_lapsed_scan_open(&scan, snapshot, namespace, now))
 		return false;
 	while (!found && durable_lapsed_scan_next(&scan, &lease))
-		found = durable_row_is_live(scan.walk.rel, &lease.tid);
+		found = durable_row_is_live(scan.walk.rel, &lease.tid) &&
+			durable_lease_concerns(&lease, queues, nqueues);
 	durable_lapsed_scan_close(&scan);
 	return found;
 }
@@ -235,7 +236,7 @@ durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now
 	Snapshot	snapshot = durable_snapshot_push();
 	bool		found = ready_exists(snapshot, namespace, queues, nqueues) ||
 		due_exists(snapshot, namespace, queues, nqueues, now) ||
-		lapsed_exists(snapshot, namespace, now);
+		lapsed_exists(snapshot, namespace, queues, nqueues, now);
 
 	durable_snapshot_pop();
 	return found;

@@ -18,8 +18,10 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_collation_d.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -139,13 +141,48 @@ take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 	return lease->nids == listed && listed > 0 ? -1 : taken;
 }
 
+static bool
+is_one_of(Datum queue, text **queues, int nqueues)
+{
+	for (int i = 0; i < nqueues; i++)
+	{
+		if (DatumGetBool(DirectFunctionCall2Coll(texteq, C_COLLATION_OID, queue,
+												 PointerGetDatum(queues[i]))))
+			return true;
+	}
+	return false;
+}
+
+bool
+durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues)
+{
+	DurableProbe by_id;
+	bool		concerns = false;
+
+	if (lease->kind != LEASE_OF_TASKS)
+		return false;
+	durable_task_open_by_id(&by_id, GetActiveSnapshot());
+	for (int i = 0; i < lease->nids && !concerns; i++)
+	{
+		DurableRow	row;
+
+		concerns = durable_task_find_number(&by_id, lease->ids[i], &row) &&
+			durable_task_held_by(&row, lease->id) &&
+			is_one_of(row.values[TASK_QUEUE], queues, nqueues);
+	}
+	durable_probe_close(&by_id);
+	return concerns;
+}
+
 int
-durable_take_over_lapsed(text *namespace, TimestampTz now, int max, TimestampTz *next)
+durable_take_over_lapsed(text *namespace, text **queues, int nqueues,
+						 TimestampTz now, int max, TimestampTz *next)
 {
 	DurableLapsedScan scan;
 	DurableLease lease;
 	DurableTables tables;
 	int			taken = 0;
+	int			seen = 0;
 	bool		open;
 
 	durable_tables_init(&tables);
@@ -153,8 +190,15 @@ durable_take_over_lapsed(text *namespace, TimestampTz now, int max, TimestampTz 
 	/* rounds count, whatever they hold: an empty one is work too */
 	while (open && max > 0 && durable_lapsed_scan_next(&scan, &lease))
 	{
-		int			tasks = take_over(&tables, &lease, now);
+		int			tasks;
 
+		if (nqueues > 0 && !durable_lease_concerns(&lease, queues, nqueues))
+		{
+			if (++seen == DURABLE_ROUNDS_SEEN)
+				break;
+			continue;
+		}
+		tasks = take_over(&tables, &lease, now);
 		if (tasks < 0)
 			continue;
 		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
@@ -170,12 +214,13 @@ durable_take_over_lapsed(text *namespace, TimestampTz now, int max, TimestampTz 
 }
 
 TimestampTz
-durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
-				 int max_tasks, int max_rounds)
+durable_maintain(text *namespace, text **queues, int nqueues, bool own,
+				 TimestampTz now, int max_tasks, int max_rounds)
 {
 	TimestampTz next;
 
-	(void) durable_take_over_lapsed(namespace, now, max_rounds, &next);
+	(void) durable_take_over_lapsed(namespace, queues, own ? nqueues : 0, now,
+									max_rounds, &next);
 	for (int i = 0; i < nqueues; i++)
 	{
 		TimestampTz due;
@@ -199,6 +244,6 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 										 max - (int) *promoted, &next);
 	n = durable_lease_lists(&lists);
 	for (int i = 0; i < n && *taken_over < max; i++)
-		*taken_over += durable_take_over_lapsed(lists[i].namespace, now,
+		*taken_over += durable_take_over_lapsed(lists[i].namespace, NULL, 0, now,
 												max - (int) *taken_over, &next);
 }

@@ -12,6 +12,8 @@
 
 #include "datatype/timestamp.h"
 
+#include "store/lease.h"
+
 /* What one call moves: due tasks of each queue, and lapsed claim rounds of the
  * namespace. Inside a transaction block a claim moves only what it can use. */
 #define DURABLE_CLAIM_TASKS 50
@@ -20,15 +22,23 @@
 #define DURABLE_WAIT_TASKS 500
 #define DURABLE_WAIT_ROUNDS 100
 
+/* Rounds looked at for one that concerns the caller's queues. */
+#define DURABLE_ROUNDS_SEEN 100
+
 /* Each skips what another transaction holds, and says in *next when it is worth
- * looking again. They return how many tasks (results) went to their queue. */
+ * looking again. They return how many tasks (results) went to their queue.
+ * Without queues any round of the namespace is taken over. */
 extern int	durable_promote_due(text *namespace, text *queue, TimestampTz now, int max_tasks,
 								TimestampTz *next);
-extern int	durable_take_over_lapsed(text *namespace, TimestampTz now, int max_rounds,
-									 TimestampTz *next);
+extern int	durable_take_over_lapsed(text *namespace, text **queues, int nqueues,
+									 TimestampTz now, int max_rounds, TimestampTz *next);
 
-/* Both, for some queues; returns when the next of them is due. */
-extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
+/* Whether the round holds a task of one of the queues. */
+extern bool durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues);
+
+/* Both, for some queues; returns when the next of them is due. With "own", only
+ * rounds that hold tasks of these queues are taken over. */
+extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues, bool own,
 									TimestampTz now, int max_tasks, int max_rounds);
 
 /* Both, for the whole database; adds up what was done. */

@@ -66,7 +66,7 @@ announce(TimestampTz run_at, text *namespace, text *queue)
 	if (durable_shared == NULL)
 		return;
 	list = delayed_key(namespace, queue);
-	durable_hint_inserted(&list, 0, run_at);
+	durable_hint_inserted(&list, 0, run_at, run_at);
 	waiters = durable_queue_key(namespace, queue);
 	durable_wakeup_note(&waiters, PG_INT32_MAX);
 }

@@ -113,7 +113,7 @@ announce(const DurableLease *lease)
 	if (durable_shared == NULL)
 		return;
 	key = lapse_key(lease->namespace);
-	durable_hint_inserted(&key, 0, lease->until);
+	durable_hint_inserted(&key, 0, lease->until, lease->until);
 }
 
 void

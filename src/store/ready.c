@@ -56,14 +56,14 @@ fill_row(DurableRow *row, int64 id, int32 priority, text *namespace, text *queue
 }
 
 static void
-announce(text *namespace, text *queue, int32 priority, int64 first, int count)
+announce(text *namespace, text *queue, int32 priority, int64 first, int64 last, int count)
 {
 	DurableKey	key;
 
 	if (durable_shared == NULL)
 		return;
 	key = durable_queue_key(namespace, queue);
-	durable_hint_inserted(&key, priority, first);
+	durable_hint_inserted(&key, priority, first, last);
 	durable_levels_inserted(&key, priority);
 	durable_wakeup_note(&key, count);
 }
@@ -78,7 +78,7 @@ durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
 	/* a task that came to stand here twice would stop every claim from
 	 * putting it back: once is as good */
 	if (durable_writer_insert_unless(writer, IDX_READY_ORDER, &row))
-		announce(namespace, queue, priority, id, 1);
+		announce(namespace, queue, priority, id, id, 1);
 }
 
 void
@@ -87,14 +87,16 @@ durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
 {
 	DurableRow *rows = palloc(sizeof(DurableRow) * n);
 	int64		first = ids[0];
+	int64		last = ids[0];
 
 	for (int i = 0; i < n; i++)
 	{
 		fill_row(&rows[i], ids[i], priority, namespace, queue);
 		first = Min(first, ids[i]);
+		last = Max(last, ids[i]);
 	}
 	durable_writer_insert_many(writer, rows, n);
-	announce(namespace, queue, priority, first, n);
+	announce(namespace, queue, priority, first, last, n);
 	pfree(rows);
 }
 
