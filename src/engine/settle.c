@@ -123,7 +123,7 @@ act(Settle *settle, DurableRow *task, DurableTarget *target)
 	switch (settle->action)
 	{
 		case SETTLE_COMPLETE:
-			if (settle->results != NULL)
+			if (settle->results != NULL && durable_task_is(task, "task"))
 				return complete_in_batch(settle, task, &outcome);
 			return durable_outcome_end(&settle->tables, task, &outcome,
 									   settle->now, true);
@@ -388,6 +388,8 @@ try_cancel(text *namespace, text *task_id, ItemPointer tid, TM_Result *result)
 	durable_task_open_by_task_id(&by_task_id, snapshot);
 	found = durable_task_find(&by_id, &by_task_id, namespace, task_id, &task);
 	*result = TM_Updated;
+	/* steps and turns end with their run */
+	found = found && durable_task_is(&task, "task");
 	if (found && !ItemPointerIsValid(tid))
 	{
 		unlist(&task);
