@@ -1,8 +1,9 @@
 // What bench/run starts once the server is up: node main.mjs [--quick]
-// [--rounds=N] [--json=FILE] [--stand-in] [SCENARIO...]
+// [--rounds=N] [--calm] [--json=FILE] [--stand-in]
+// [SCENARIO...]
 import { writeFile } from 'node:fs/promises';
 import { asJson, note, render } from './lib/report.mjs';
-import { reportCpu } from './lib/compare.mjs';
+import { reportCpu, settings } from './lib/compare.mjs';
 import { durable } from './peers/durable.mjs';
 import { hand } from './peers/handwritten.mjs';
 import { cycle, settle } from './scenarios/cycle.mjs';
@@ -30,6 +31,7 @@ for (const name of names) {
 }
 
 const quick = 'quick' in flags;
+settings.calm = 'calm' in flags;
 // With --stand-in, a second hand-written queue takes durable's place: what the
 // ratios then show is the noise of the machine.
 const mine = 'stand-in' in flags ? Object.assign(Object.create(hand), { label: 'stand-in', database: 'bench_stand_in' }) : durable;

@@ -4,13 +4,20 @@
 // ratios within the rounds.
 import { median, paired, quantile } from './stats.mjs';
 import { addNote, note, number, table } from './report.mjs';
+import { watchOthers } from './machine.mjs';
+
+// With --calm only the calmer half of the rounds counts: those during which other
+// processes used less of the machine.
+export const settings = { calm: false };
 
 // sides: [{ label, run: async (round) => number | { part: number, … } }]
 // Returns { label: { part: [value of round 0, …] } }; a bare number is part 'rate'.
 export async function interleave(title, sides, rounds) {
   const series = Object.fromEntries(sides.map((s) => [s.label, {}]));
+  const others = [];
   for (let round = 0; round < rounds; round++) {
     const order = round % 2 === 0 ? sides : [...sides].reverse();
+    const shareOfOthers = await watchOthers();
     for (const side of order) {
       let values = await side.run(round);
       if (typeof values === 'number') values = { rate: values };
@@ -18,9 +25,27 @@ export async function interleave(title, sides, rounds) {
         (series[side.label][part] ??= []).push(value);
       }
     }
-    note(`${title}: round ${round + 1}/${rounds}  ` + sides.map((s) => `${s.label} ${brief(series[s.label], round)}`).join(', '));
+    others.push(await shareOfOthers());
+    note(
+      `${title}: round ${round + 1}/${rounds}  ` +
+        sides.map((s) => `${s.label} ${brief(series[s.label], round)}`).join(', ') +
+        `  (others: ${Math.round(others[round] * 100)} % of the machine)`,
+    );
   }
+  if (settings.calm) keepCalm(series, others);
   return series;
+}
+
+function keepCalm(series, others) {
+  const kept = others
+    .map((share, round) => ({ share, round }))
+    .sort((a, b) => a.share - b.share)
+    .slice(0, Math.ceil(others.length / 2))
+    .map((o) => o.round)
+    .sort((a, b) => a - b);
+  for (const parts of Object.values(series)) {
+    for (const [part, values] of Object.entries(parts)) parts[part] = kept.map((round) => values[round]);
+  }
 }
 
 function brief(parts, round) {

@@ -72,9 +72,9 @@ export async function sleep(ms) {
 
 let postmaster;
 
-// The CPU time of all sessions that have ended, in microseconds: the server's own
-// count of its reaped children.
-export async function serverCpu() {
+// The CPU time of all sessions that have ended, in ticks: the server's own count
+// of its reaped children.
+export async function serverTicks() {
   if (!postmaster) {
     const [{ dir }] = await query('postgres', `SELECT setting AS dir FROM pg_settings WHERE name = 'data_directory'`);
     postmaster = Number((await readFile(`${dir}/postmaster.pid`, 'utf8')).split('\n')[0]);
@@ -82,5 +82,10 @@ export async function serverCpu() {
   await sleep(50); // the last ones are being reaped
   const stat = await readFile(`/proc/${postmaster}/stat`, 'utf8');
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[13]) + Number(fields[14])) * 10_000;
+  return Number(fields[13]) + Number(fields[14]);
+}
+
+// The same in microseconds.
+export async function serverCpu() {
+  return (await serverTicks()) * 10_000;
 }

@@ -60,7 +60,7 @@ Datum
 durable_sweep(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {
-		"promoted", "taken_over", "results_expired", "heartbeats_expired", "grants_expired"
+		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired"
 	};
 	int64		counts[lengthof(names)] = {0};
 	TimestampTz now = durable_clock_now();
@@ -69,13 +69,13 @@ durable_sweep(PG_FUNCTION_ARGS)
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
 	durable_require_active();
-	durable_maintain_all(now, max, &counts[0], &counts[1]);
+	durable_maintain_all(now, max, &counts[0], &counts[1], &counts[2]);
 	durable_plan_begin();
 	if (durable_result_retention >= 0)
-		counts[2] = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
+		counts[3] = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
 										  max);
-	counts[3] = durable_progress_expire(max);
-	counts[4] = durable_access_expire();
+	counts[4] = durable_progress_expire(max);
+	counts[5] = durable_access_expire();
 	durable_plan_end();
 	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
 }

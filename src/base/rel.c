@@ -287,6 +287,25 @@ durable_writer_insert_unless(DurableWriter *writer, DurableRel arbiter,
 }
 
 TM_Result
+durable_writer_lock(DurableWriter *writer, ItemPointer tid, bool wait, bool strict,
+					DurableRow *row)
+{
+	TM_FailureData failure;
+	ItemPointerData latest = *tid;
+	TM_Result	result;
+
+	if (writer->locked == NULL)
+		writer->locked = table_slot_create(writer->rel, NULL);
+	result = table_tuple_lock(writer->rel, &latest, GetActiveSnapshot(), writer->locked,
+							  GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+							  wait ? LockWaitBlock : LockWaitSkip,
+							  strict ? 0 : TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
+	if (result == TM_Ok && row != NULL)
+		durable_slot_row(writer->locked, row);
+	return result;
+}
+
+TM_Result
 durable_writer_delete(DurableWriter *writer, ItemPointer tid, bool wait)
 {
 	TM_FailureData failure;
@@ -305,10 +324,17 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 	TM_Result	result;
 	ItemPointerData tid = row->tid;
 
+	/* an update always waits; our own lock makes that short */
+	if (!wait)
+	{
+		result = durable_writer_lock(writer, &tid, false, true, NULL);
+		if (result != TM_Ok)
+			return result;
+	}
 	fill_slot(writer->slot, row);
 	result = compat_table_update(writer->rel, &tid, writer->slot,
 								 GetCurrentCommandId(true), GetActiveSnapshot(),
-								 wait, &failure, &update_indexes, &summarizing);
+								 true, &failure, &update_indexes, &summarizing);
 	/* "update = false": the hint that some index columns did not change needs a
 	 * planned query to look it up in */
 	if (result != TM_Ok || !update_indexes)
@@ -318,25 +344,6 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 		list_free(compat_insert_index_tuples(writer->target, writer->slot,
 											 writer->estate, false, false, NULL,
 											 NIL, summarizing));
-	return result;
-}
-
-TM_Result
-durable_writer_lock(DurableWriter *writer, ItemPointer tid, bool wait, bool strict,
-					DurableRow *row)
-{
-	TM_FailureData failure;
-	ItemPointerData latest = *tid;
-	TM_Result	result;
-
-	if (writer->locked == NULL)
-		writer->locked = table_slot_create(writer->rel, NULL);
-	result = table_tuple_lock(writer->rel, &latest, GetActiveSnapshot(), writer->locked,
-							  GetCurrentCommandId(true), LockTupleNoKeyExclusive,
-							  wait ? LockWaitBlock : LockWaitSkip,
-							  strict ? 0 : TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
-	if (result == TM_Ok && row != NULL)
-		durable_slot_row(writer->locked, row);
 	return result;
 }
 

@@ -131,7 +131,8 @@ extern bool durable_writer_insert_unless(DurableWriter *writer, DurableRel arbit
 										 const DurableRow *row);
 
 /* Deletes or replaces the row version at tid, as the active snapshot saw it.
- * Not waiting gives TM_BeingModified for a row that another transaction holds. */
+ * Not waiting gives TM_BeingModified or TM_WouldBlock for a row that another
+ * transaction holds. */
 extern TM_Result durable_writer_delete(DurableWriter *writer, ItemPointer tid, bool wait);
 extern TM_Result durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait);
 

@@ -176,7 +176,7 @@ durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues)
 
 int
 durable_take_over_lapsed(text *namespace, text **queues, int nqueues,
-						 TimestampTz now, int max, TimestampTz *next)
+						 TimestampTz now, int *max_rounds, TimestampTz *next)
 {
 	DurableLapsedScan scan;
 	DurableLease lease;
@@ -188,7 +188,7 @@ durable_take_over_lapsed(text *namespace, text **queues, int nqueues,
 	durable_tables_init(&tables);
 	open = durable_lapsed_scan_open(&scan, durable_snapshot_push(), namespace, now);
 	/* rounds count, whatever they hold: an empty one is work too */
-	while (open && max > 0 && durable_lapsed_scan_next(&scan, &lease))
+	while (open && *max_rounds > 0 && durable_lapsed_scan_next(&scan, &lease))
 	{
 		int			tasks;
 
@@ -203,7 +203,7 @@ durable_take_over_lapsed(text *namespace, text **queues, int nqueues,
 			continue;
 		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
 		taken += tasks;
-		max--;
+		(*max_rounds)--;
 	}
 	if (open)
 		durable_lapsed_scan_close(&scan);
@@ -218,9 +218,11 @@ durable_maintain(text *namespace, text **queues, int nqueues, bool own,
 				 TimestampTz now, int max_tasks, int max_rounds)
 {
 	TimestampTz next;
+	int			own_rounds = max_rounds;
 
-	(void) durable_take_over_lapsed(namespace, queues, own ? nqueues : 0, now,
-									max_rounds, &next);
+	(void) durable_take_over_lapsed(namespace, queues, nqueues, now, &own_rounds, &next);
+	if (!own && next <= now)
+		(void) durable_take_over_lapsed(namespace, NULL, 0, now, &max_rounds, &next);
 	for (int i = 0; i < nqueues; i++)
 	{
 		TimestampTz due;
@@ -232,7 +234,8 @@ durable_maintain(text *namespace, text **queues, int nqueues, bool own,
 }
 
 void
-durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over)
+durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over,
+					 int64 *rounds)
 {
 	DurableListName *lists;
 	TimestampTz next;
@@ -243,7 +246,12 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 		*promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
 										 max - (int) *promoted, &next);
 	n = durable_lease_lists(&lists);
-	for (int i = 0; i < n && *taken_over < max; i++)
+	for (int i = 0; i < n && *rounds < max; i++)
+	{
+		int			left = max - (int) *rounds;
+
 		*taken_over += durable_take_over_lapsed(lists[i].namespace, NULL, 0, now,
-												max - (int) *taken_over, &next);
+												&left, &next);
+		*rounds = max - left;
+	}
 }

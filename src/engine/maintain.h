@@ -27,21 +27,23 @@
 
 /* Each skips what another transaction holds, and says in *next when it is worth
  * looking again. They return how many tasks (results) went to their queue.
- * Without queues any round of the namespace is taken over. */
+ * Without queues any round of the namespace is taken over. *max_rounds goes down
+ * by the rounds that were changed. */
 extern int	durable_promote_due(text *namespace, text *queue, TimestampTz now, int max_tasks,
 								TimestampTz *next);
 extern int	durable_take_over_lapsed(text *namespace, text **queues, int nqueues,
-									 TimestampTz now, int max_rounds, TimestampTz *next);
+									 TimestampTz now, int *max_rounds, TimestampTz *next);
 
 /* Whether the round holds a task of one of the queues. */
 extern bool durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues);
 
-/* Both, for some queues; returns when the next of them is due. With "own", only
- * rounds that hold tasks of these queues are taken over. */
+/* Both, for some queues; returns when the next of them is due. Rounds that hold
+ * tasks of these queues come first; with "own", no others are taken over. */
 extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues, bool own,
 									TimestampTz now, int max_tasks, int max_rounds);
 
 /* Both, for the whole database; adds up what was done. */
-extern void durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over);
+extern void durable_maintain_all(TimestampTz now, int max, int64 *promoted,
+								 int64 *taken_over, int64 *rounds);
 
 #endif							/* DURABLE_MAINTAIN_H */

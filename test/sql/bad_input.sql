@@ -113,6 +113,10 @@ SELECT left(replace(c, :'reads', 'TOKEN'), 60), try(format('SELECT durable.ack_r
 \echo wait_for_work
 SELECT * FROM try_all('CALL durable.wait_for_work(%s)', ARRAY[
 	'NULL', '''{}''', '''{NULL}''', '''{""}''', 'ARRAY[repeat(''x'', 256)]', '''{q}'', NULL', '''{q}'', ''-1 s''', '''{q}'', ''-1 us''', '''{q}'', ''0'', repeat(''x'', 256)']);
+\echo wait_and_claim
+SELECT * FROM try_all('CALL durable.wait_and_claim(%s)', ARRAY[
+	'NULL', '''{}''', '''{q,NULL}''', '''{""}''', '''{q}'', NULL', '''{q}'', 0', '''{q}'', 2147483647', '''{q}'', 1, NULL', '''{q}'', 1, ''0''', '''{q}'', 1, ''367 days''',
+	'''{q}'', timeout => NULL', '''{q}'', timeout => ''-1 us''', '''{q}'', worker => ''''', '''{q}'', namespace => repeat(''x'', 256)']);
 \echo sweep
 SELECT * FROM try_all('SELECT durable.sweep(%s)', ARRAY['NULL', '0', '-1', '2147483647']);
 \echo triggers

@@ -51,9 +51,9 @@ SELECT durable.dispatch('d', task_id => 'd1'), durable.dispatch('d', task_id => 
 SELECT count(*) FROM durable.claim('{d}', lease => '10 s');
 SELECT count(*) FROM durable.claim('{d}', lease => '10 s', namespace => 'other');
 SET durable.clock_offset = 20;
-SELECT durable.sweep();
+SELECT durable.sweep() ->> 'taken_over' AS taken_over;
 SELECT s.status, s.reclaims FROM durable.task_status('d1') s UNION ALL SELECT s.status, s.reclaims FROM durable.task_status('d2', 'other') s;
-SELECT durable.sweep();
+SELECT durable.sweep() ->> 'taken_over' AS taken_over;
 SELECT count(*) FROM durable.claim('{d}', lease => '10 s');
 SET durable.clock_offset = 40;
 SELECT count(*) FROM durable.claim('{something else}');

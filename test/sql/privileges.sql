@@ -26,6 +26,7 @@ BEGIN
 		('ack_results', format('SELECT durable.ack_results(%L)', res)),
 		('claim', format('SELECT durable.claim(''{q}'', namespace => %L)', namespace)),
 		('settle_and_claim', format('SELECT durable.settle_and_claim(NULL, NULL, NULL, ''{q}'', namespace => %L)', namespace)),
+		('renew-results', format('SELECT durable.renew(%L)', res)),
 		('renew', format('SELECT durable.renew(%L)', tok)),
 		('release', format('SELECT durable.release(%L)', tok)),
 		('complete', format('SELECT durable.complete(%L, %L)', task, tok)),
@@ -33,6 +34,7 @@ BEGIN
 		('fail', format('SELECT durable.fail(%L, %L, ''1'')', task, tok)),
 		('heartbeat', format('SELECT durable.heartbeat(%L, %L)', task, tok)),
 		('wait_for_work', format('CALL durable.wait_for_work(''{q}'', ''0'', %L)', namespace)),
+		('wait_and_claim', format('CALL durable.wait_and_claim(''{q}'', timeout => ''0'', namespace => %L)', namespace)),
 		('task_status', format('SELECT durable.task_status(%L, %L)', task, namespace)),
 		('queue_depth', format('SELECT durable.queue_depth(''q'', %L)', namespace)),
 		('pause_queue', format('SELECT durable.pause_queue(''q'', %L)', namespace)),
@@ -108,6 +110,15 @@ SELECT durable.revoke_usage('durable_test_app', 'default', '{manage}');
 SELECT durable.grant_usage('durable_test_app', 'default', '{signal}');
 SELECT try('durable_test_app', 'default') AS allowed;
 SELECT durable.revoke_usage('durable_test_app', 'default', '{signal}');
+-- what two of them open stays open until both are gone
+SELECT durable.grant_usage('durable_test_app', 'default', '{start,work}');
+SELECT durable.revoke_usage('durable_test_app', 'default', '{start}');
+SELECT try('durable_test_app', 'default') AS allowed;
+SELECT durable.grant_usage('durable_test_app', 'tenant', '{start}');
+SELECT durable.revoke_usage('durable_test_app', 'default', '{work}');
+SELECT try('durable_test_app', 'default') AS allowed;
+SELECT try('durable_test_app', 'tenant') AS allowed;
+SELECT durable.revoke_usage('durable_test_app', 'tenant');
 -- all of it gone again
 SELECT count(*) FROM durable.namespace_access;
 SELECT has_schema_privilege('durable_test_app', 'durable', 'USAGE') AS schema,
@@ -276,11 +287,14 @@ SELECT durable.grant_usage('durable_test_none', 'x', '{read,write}');
 SELECT durable.grant_usage(0::regrole);
 SELECT count(*) FROM durable.namespace_access WHERE role = 'durable_test_none'::regrole;
 
--- a role with an entry can be dropped like any other; its entry means nothing
+-- a role with an entry can be dropped like any other; what is left of it means nothing
 SELECT durable.grant_usage('durable_test_none', 'x', '{start}');
 DROP OWNED BY durable_test_none;
 DROP ROLE durable_test_none;
 SELECT durable.dispatch('x', namespace => 'x', task_id => 'still works');
+-- and goes with the next sweep
+SELECT durable.sweep() ->> 'grants_expired' AS grants_expired;
+SELECT count(*) FROM durable.namespace_access WHERE namespace = 'x';
 
 -- a wrapper of the application's owner, for callers without any rights here
 CREATE ROLE durable_test_caller;

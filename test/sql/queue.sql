@@ -182,6 +182,62 @@ RESET statement_timeout;
 CALL durable.wait_for_work('{later}', '2 s');
 
 --
+-- wait_and_claim: the same, and the claim in the same round trip
+--
+CALL durable.wait_and_claim('{x}', timeout => '0');
+CALL durable.wait_and_claim('{x}', timeout => '1 ms', tasks => '[]');
+SELECT count(*) FROM durable.dispatch_many('x', '{1,null,3}', task_ids => '{x1,x2,x3}', headers => '{"h": 1}', priority => 7);
+CALL durable.wait_and_claim('{y,x}', 2, '1 hour', '2 s', 'w1') \gset
+SELECT jsonb_array_length(:'tasks') AS n, :'tasks'::jsonb #>> '{0,token}' AS token \gset
+SELECT :'n' AS tasks;
+SELECT t - '{token,lease_until}'::text[] AS task FROM jsonb_array_elements(:'tasks') t;
+SELECT array_agg(k ORDER BY k) AS keys FROM jsonb_object_keys(:'tasks'::jsonb -> 0) k;
+SELECT count(DISTINCT t ->> 'token') AS tokens, bool_and((t ->> 'lease_until')::timestamptz = l.lease_until) AS lease_until, worker, l.lease_until - l.claimed_at AS lease
+  FROM jsonb_array_elements(:'tasks') t, durable.lease l WHERE l.token = (t ->> 'token')::uuid GROUP BY worker, 4;
+SELECT * FROM durable.complete_many(:'token', '{x1,x2,x3}', '{10,20,30}');
+-- what is claimed is what claim would have returned
+CALL durable.wait_and_claim('{x}', 10) \gset
+SELECT t ->> 'task_id' AS task_id FROM jsonb_array_elements(:'tasks') t;
+CALL durable.wait_and_claim('{x}', 10, timeout => '0');
+-- of a paused queue, another namespace, due and lapsed
+SELECT durable.dispatch('x', task_id => 'x4'), durable.dispatch('x', task_id => 'x5', namespace => 'other') \g /dev/null
+SELECT durable.pause_queue('x');
+CALL durable.wait_and_claim('{x}', timeout => '0');
+SELECT durable.resume_queue('x');
+CALL durable.wait_and_claim('{x}', 10, '10 s', '2 s', namespace => 'other') \gset
+SELECT t ->> 'task_id' AS task_id FROM jsonb_array_elements(:'tasks') t;
+CALL durable.wait_and_claim('{x}', 10, '10 s') \gset
+SELECT durable.dispatch('x', task_id => 'x6', run_at => durable.engine_now() + '1 min') \g /dev/null
+SET durable.clock_offset = '2min';
+CALL durable.wait_and_claim('{x}', 10, '10 s', '2 s') \gset
+SELECT t ->> 'task_id' AS task_id, t -> 'reclaims' AS reclaims FROM jsonb_array_elements(:'tasks') t;
+RESET durable.clock_offset;
+-- in a block: claimed with it, and undone with it
+SELECT durable.dispatch('z', task_id => 'z1') \g /dev/null
+BEGIN;
+CALL durable.wait_and_claim('{z}', timeout => '2 s') \gset
+SELECT t ->> 'task_id' AS task_id FROM jsonb_array_elements(:'tasks') t;
+CALL durable.wait_and_claim('{z}', timeout => '0');
+ROLLBACK;
+SELECT status FROM durable.task_status('z1');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+CALL durable.wait_and_claim('{z}', timeout => '0');
+ROLLBACK;
+DO $$
+DECLARE r jsonb;
+BEGIN
+	CALL durable.wait_and_claim('{z}', timeout => '2 s', tasks => r);
+	RAISE INFO '% %', r #>> '{0,task_id}', durable.complete(r #>> '{0,task_id}', (r #>> '{0,token}')::uuid);
+	CALL durable.wait_and_claim('{z}', timeout => '0', tasks => r);
+	RAISE INFO '%', r;
+END $$;
+\set VERBOSITY sqlstate
+SET statement_timeout = '50ms';
+CALL durable.wait_and_claim('{z}', timeout => '2 s');
+RESET statement_timeout;
+\set VERBOSITY terse
+
+--
 -- sweep
 --
 SELECT durable.dispatch('s', task_id => 's' || i, run_at => durable.engine_now() + make_interval(mins => i)) FROM generate_series(1, 5) i \g /dev/null
