@@ -176,9 +176,10 @@ durable_run_wake(DurableRun *run)
 	durable_run_update(run);
 }
 
-/* Takes a task out of its list and away. */
+/* Takes a task out of its list and away; delayed_until is 0 where its own row
+ * tells. */
 static void
-drop_task(int64 id)
+drop_task(int64 id, TimestampTz delayed_until)
 {
 	DurableProbe by_id;
 	DurableRow	task;
@@ -190,10 +191,11 @@ drop_task(int64 id)
 		text	   *namespace = DatumGetTextPP(task.values[TASK_NAMESPACE]);
 		text	   *queue = DatumGetTextPP(task.values[TASK_QUEUE]);
 
+		if (delayed_until == 0 && !task.nulls[TASK_RUN_AT])
+			delayed_until = DatumGetTimestampTz(task.values[TASK_RUN_AT]);
 		if (!durable_ready_remove(id, DatumGetInt32(task.values[TASK_PRIORITY]),
-								  namespace, queue) && !task.nulls[TASK_RUN_AT])
-			(void) durable_delayed_remove(id, DatumGetTimestampTz(task.values[TASK_RUN_AT]),
-										  namespace, queue);
+								  namespace, queue) && delayed_until != 0)
+			(void) durable_delayed_remove(id, delayed_until, namespace, queue);
 		durable_writer_open(&writer, REL_TASK, false);
 		(void) durable_writer_delete(&writer, &task.tid, true);
 		durable_writer_close(&writer);
@@ -219,7 +221,7 @@ abandon_pending(const DurableRow *row)
 		if (history[i].status != CHECKPOINT_PENDING)
 			continue;
 		if (history[i].kind == KIND_STEP && history[i].task != 0)
-			drop_task(history[i].task);
+			drop_task(history[i].task, 0);
 		else if (history[i].kind == KIND_SIGNAL || history[i].kind == KIND_CHILD)
 			(void) durable_waiter_remove(namespace, history[i].name, id, history[i].seq);
 	}
@@ -231,6 +233,8 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	DurableRow *row = &run->row;
 	int64		id = DatumGetInt64(row->values[RUN_ID]);
 	bool		may_wait = durable_run_status(row) != RUN_PENDING;
+	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
+		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
 
 	durable_run_set_status(row, status);
 	durable_run_set_turn_state(row, TURN_NONE);
@@ -241,7 +245,7 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	durable_run_update(run);
 	if (may_wait && status != RUN_COMPLETED)
 		abandon_pending(row);
-	drop_task(id);
+	drop_task(id, delayed_until);
 }
 
 /* The waiting run's checkpoint gets the outcome. Its lock is held. */
@@ -322,13 +326,15 @@ cancel_children(int64 id)
 		if (history[i].kind == KIND_CHILD && strncmp(name, "child:", 6) == 0 &&
 			durable_run_number(cstring_to_text(name + 6), &child) && child > id)
 			(void) durable_run_end(child, RUN_CANCELLED, NULL,
-								   durable_json_error("cancelled with its parent", false), true);
+								   durable_json_error("cancelled with its parent", false), true,
+								   NULL, NULL);
 	}
 	durable_snapshot_pop();
 }
 
 bool
-durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade)
+durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
+				DurableRunCheck check, void *arg)
 {
 	DurableRun	waiting;
 	DurableRun	run;
@@ -348,7 +354,7 @@ durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bo
 		(void) durable_waiter_find(namespace, token, &waiting_id, &seq);
 		if (open_in_order(&waiting, waiting_id, &run, id))
 		{
-			ended = !durable_run_has_ended(&run.row);
+			ended = !durable_run_has_ended(&run.row) && (check == NULL || check(&run, arg));
 			if (ended)
 				durable_run_finish(&run, status, output, error);
 			if (ended && waiting.writer.rel != NULL)
@@ -362,6 +368,17 @@ durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bo
 	if (ended && cascade)
 		cancel_children(id);
 	return ended;
+}
+
+bool
+durable_run_is_awaited(text *namespace, text *run_id)
+{
+	text	   *token = durable_child_token(run_id);
+	int64		waiting;
+	int			seq;
+
+	durable_token_share(namespace, token);
+	return durable_waiter_find(namespace, token, &waiting, &seq);
 }
 
 /* Whether the result at seq is one that wakes the run. Counts it. */
@@ -422,7 +439,8 @@ durable_run_turn_lost(DurableTables *tables, DurableRow *task, void *error, bool
 	if (result != TM_Ok)
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	durable_run_close(&run);
-	return durable_run_end(DatumGetInt64(task->values[TASK_ID]), RUN_DEAD, NULL, error, false) ?
+	return durable_run_end(DatumGetInt64(task->values[TASK_ID]), RUN_DEAD, NULL, error, false,
+						   NULL, NULL) ?
 		TM_Ok : TM_Deleted;
 }
 

@@ -47,11 +47,17 @@ extern void durable_run_wake(DurableRun *run);
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
 
-/* Locks, in order, the run and whoever waits for its end; false: it has ended or
- * is unknown. Everything else of ending it: the waiter learns, children are
- * cancelled with it when "cascade". */
+/* Asked while all locks are held and nothing is written; false: do not end it. */
+typedef bool (*DurableRunCheck) (DurableRun *run, void *arg);
+
+/* Locks, in order, the run and whoever waits for its end; false: it has ended, is
+ * unknown or the check (may be NULL) refused. Whoever waits learns; children
+ * are cancelled with it when "cascade". */
 extern bool durable_run_end(int64 id, DurableRunStatus status, void *output, void *error,
-							bool cascade);
+							bool cascade, DurableRunCheck check, void *arg);
+
+/* Whether another run waits for this one's end. */
+extern bool durable_run_is_awaited(text *namespace, text *run_id);
 
 /* A dispatched step's task reached its outcome. As the functions of outcome.h. */
 extern TM_Result durable_run_step_ended(DurableTables *tables, DurableRow *task,

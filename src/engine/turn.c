@@ -20,16 +20,15 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "parser/parse_func.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/regproc.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/varlena.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "base/errors.h"
 #include "base/json.h"
 #include "engine/turn.h"
@@ -295,10 +294,7 @@ resolve(text *name)
 	{
 		Oid			argument = JSONBOID;
 
-		return LookupFuncName(stringToQualifiedNameList(given
-#if 0
-#endif
-														), 1, &argument, false);
+		return LookupFuncName(compat_qualified_name(given), 1, &argument, false);
 	}
 }
 
@@ -323,7 +319,10 @@ durable_function_lookup(text *name, bool *strict)
 				errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
 				errmsg("function %s cannot be used here", format_procedure(oid)),
 				errdetail("It must take one argument of type jsonb and return jsonb."));
-	durable_function_check_execute(oid);
+	if (!compat_may_execute(oid, GetUserId()))
+		ereport(ERROR,
+				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				errmsg("permission denied for function %s", format_procedure(oid)));
 	return oid;
 }
 
