@@ -1,6 +1,6 @@
 // What bench/run starts once the server is up: node main.mjs [--quick]
-// [--rounds=N] [--calm] [--json=FILE] [--stand-in]
-// [SCENARIO...]
+// [--rounds=N] [--calm] [--patience=SECONDS]
+// [--json=FILE] [--stand-in] [SCENARIO...]
 import { writeFile } from 'node:fs/promises';
 import { asJson, note, render } from './lib/report.mjs';
 import { reportCpu, settings } from './lib/compare.mjs';
@@ -32,6 +32,7 @@ for (const name of names) {
 
 const quick = 'quick' in flags;
 settings.calm = 'calm' in flags;
+settings.patience = Number(flags.patience ?? 0);
 // With --stand-in, a second hand-written queue takes durable's place: what the
 // ratios then show is the noise of the machine.
 const mine = 'stand-in' in flags ? Object.assign(Object.create(hand), { label: 'stand-in', database: 'bench_stand_in' }) : durable;

@@ -84,6 +84,7 @@ CREATE TABLE durable.lease (
 	claimed_at	timestamptz NOT NULL,
 	kind		text COLLATE "C" NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
+	queue		text COLLATE "C",		-- null: tasks of several, or results
 	worker		text COLLATE "C",
 	ids			bigint[] NOT NULL,
 	CONSTRAINT lease_pkey PRIMARY KEY (id)

@@ -4,11 +4,12 @@
 // ratios within the rounds.
 import { median, paired, quantile } from './stats.mjs';
 import { addNote, note, number, table } from './report.mjs';
-import { watchOthers } from './machine.mjs';
+import { waitForCalm, watchOthers } from './machine.mjs';
 
 // With --calm only the calmer half of the rounds counts: those during which other
-// processes used less of the machine.
-export const settings = { calm: false };
+// processes used less of the machine. With --patience=SECONDS each round waits up
+// to so long for a calm moment.
+export const settings = { calm: false, patience: 0 };
 
 // sides: [{ label, run: async (round) => number | { part: number, … } }]
 // Returns { label: { part: [value of round 0, …] } }; a bare number is part 'rate'.
@@ -17,6 +18,7 @@ export async function interleave(title, sides, rounds) {
   const others = [];
   for (let round = 0; round < rounds; round++) {
     const order = round % 2 === 0 ? sides : [...sides].reverse();
+    await waitForCalm(settings.patience);
     const shareOfOthers = await watchOthers();
     for (const side of order) {
       let values = await side.run(round);

@@ -106,12 +106,13 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DurableLease lease;
 	TimestampTz now = durable_clock_now();
-	TimestampTz next;
 	const Interval *span;
 	text	   *namespace;
 	int			max;
 	int			n;
-	int			rounds = IsTransactionBlock() ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS;
+	DurableTakeover takeover = {
+		.other_rounds = IsTransactionBlock() ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS
+	};
 
 	durable_require_writable("durable.claim_results()");
 	InitMaterializedSRF(fcinfo, 0);
@@ -122,7 +123,7 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	durable_access_require(namespace, PRIVILEGE_START);
 	durable_require_active();
 
-	(void) durable_take_over_lapsed(namespace, NULL, 0, now, &rounds, &next);
+	durable_take_over_lapsed(namespace, NULL, 0, now, &takeover);
 	durable_lease_new(&lease);
 	lease.kind = LEASE_OF_RESULTS;
 	lease.namespace = namespace;

@@ -115,8 +115,9 @@ look_for_work(Wait *wait)
 
 	wait->next = DURABLE_POSITION_END;
 	if (!wait->atomic)
-		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, false, now,
-									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS);
+		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
+									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS,
+									  DURABLE_WAIT_ROUNDS);
 	found = durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);
@@ -162,14 +163,32 @@ sleep_once(Wait *wait)
 	durable_waiter_rearm();
 }
 
-/* The claim's own function makes the rows; the caller may execute it. */
+/* Unlike the plans of plan.h it runs as the caller, who may claim. */
+static SPIPlanPtr
+claim_plan(void)
+{
+	static SPIPlanPtr plan = NULL;
+	Oid			types[] = {TEXTARRAYOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID};
+
+	if (plan == NULL)
+	{
+		SPIPlanPtr	prepared =
+			SPI_prepare("SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(c))"
+						" FROM durable.claim($1, $2, $3, $4, $5) c", 5, types);
+
+		if (prepared == NULL || SPI_keepplan(prepared) != 0)
+			ereport(ERROR,
+					errcode(ERRCODE_INTERNAL_ERROR),
+					errmsg("could not prepare the claim"));
+		plan = prepared;
+	}
+	return plan;
+}
+
+/* The claim's own function makes the rows. */
 static bool
 claim_now(Wait *wait)
 {
-	static const char sql[] =
-		"SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(c))"
-		" FROM durable.claim($1, $2, $3, $4, $5) c";
-	Oid			types[] = {TEXTARRAYOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID};
 	Datum	   *names = palloc(sizeof(Datum) * wait->nqueues);
 	Datum		values[5];
 	char		nulls[] = {' ', ' ', ' ', wait->claim.worker == NULL ? 'n' : ' ', ' '};
@@ -185,7 +204,7 @@ claim_now(Wait *wait)
 	values[3] = PointerGetDatum(wait->claim.worker);
 	values[4] = PointerGetDatum(wait->namespace);
 	durable_snapshot_push();
-	if (SPI_execute_with_args(sql, 5, types, values, nulls, false, 1) != SPI_OK_SELECT ||
+	if (SPI_execute_plan(claim_plan(), values, nulls, false, 1) != SPI_OK_SELECT ||
 		SPI_processed != 1)
 		ereport(ERROR,
 				errcode(ERRCODE_INTERNAL_ERROR),

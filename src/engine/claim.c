@@ -109,14 +109,19 @@ begin_round(Round *round)
 /* The row is out of task_ready; hand its task over. A row without a task can only
  * be left by hand, and is gone now. */
 static void
-deliver(Round *round, DurableProbe *by_id, int64 id)
+deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 {
 	DurableRow	task;
 
 	if (!durable_task_find_number(by_id, id, &task))
 		return;
 	if (round->lease.nids == 0)
+	{
 		begin_round(round);
+		round->lease.queue = queue;
+	}
+	else if (round->lease.queue != queue)
+		round->lease.queue = NULL;
 	round->sink(&task, &round->lease, round->arg);
 	round->lease.ids[round->lease.nids++] = id;
 }
@@ -138,7 +143,7 @@ take_ready(Round *round, Snapshot snapshot)
 		if (durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
 		{
 			durable_ready_scan_taken(scan);
-			deliver(round, &by_id, scan->id);
+			deliver(round, &by_id, scan->id, scan->queue);
 		}
 		if (round->lease.nids == claim->max_tasks)
 			break;
@@ -158,9 +163,10 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 	round.now = durable_clock_now();
 	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
 	durable_commit_claim_begin();
-	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, block, round.now,
+	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, round.now,
 							block ? claim->max_tasks : Max(claim->max_tasks, DURABLE_CLAIM_TASKS),
-							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS);
+							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS,
+							block ? 0 : DURABLE_CLAIM_ROUNDS);
 	take_ready(&round, durable_snapshot_push());
 	if (round.lease.nids > 0)
 	{

@@ -161,6 +161,8 @@ durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues)
 
 	if (lease->kind != LEASE_OF_TASKS)
 		return false;
+	if (lease->queue != NULL)
+		return is_one_of(PointerGetDatum(lease->queue), queues, nqueues);
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	for (int i = 0; i < lease->nids && !concerns; i++)
 	{
@@ -174,55 +176,52 @@ durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues)
 	return concerns;
 }
 
-int
-durable_take_over_lapsed(text *namespace, text **queues, int nqueues,
-						 TimestampTz now, int *max_rounds, TimestampTz *next)
+void
+durable_take_over_lapsed(text *namespace, text **queues, int nqueues, TimestampTz now,
+						 DurableTakeover *takeover)
 {
 	DurableLapsedScan scan;
 	DurableLease lease;
 	DurableTables tables;
-	int			taken = 0;
-	int			seen = 0;
+	int			passed = 0;
 	bool		open;
 
 	durable_tables_init(&tables);
 	open = durable_lapsed_scan_open(&scan, durable_snapshot_push(), namespace, now);
-	/* rounds count, whatever they hold: an empty one is work too */
-	while (open && *max_rounds > 0 && durable_lapsed_scan_next(&scan, &lease))
+	while (open && passed < DURABLE_ROUNDS_SEEN && durable_lapsed_scan_next(&scan, &lease))
 	{
+		bool		own = durable_lease_concerns(&lease, queues, nqueues);
+		int		   *left = own ? &takeover->own_rounds : &takeover->other_rounds;
 		int			tasks;
 
-		if (nqueues > 0 && !durable_lease_concerns(&lease, queues, nqueues))
-		{
-			if (++seen == DURABLE_ROUNDS_SEEN)
-				break;
-			continue;
-		}
-		tasks = take_over(&tables, &lease, now);
+		tasks = *left > 0 ? take_over(&tables, &lease, now) : -1;
+		/* one that was empty cost little, and nobody else wants it */
+		if (tasks <= 0)
+			passed++;
 		if (tasks < 0)
 			continue;
 		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
-		taken += tasks;
-		(*max_rounds)--;
+		takeover->tasks += tasks;
+		takeover->rounds++;
+		if (tasks > 0)
+			(*left)--;
 	}
 	if (open)
 		durable_lapsed_scan_close(&scan);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
-	*next = scan.next;
-	return taken;
+	takeover->next = scan.next;
 }
 
 TimestampTz
-durable_maintain(text *namespace, text **queues, int nqueues, bool own,
-				 TimestampTz now, int max_tasks, int max_rounds)
+durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
+				 int max_tasks, int own_rounds, int other_rounds)
 {
+	DurableTakeover takeover = {.own_rounds = own_rounds, .other_rounds = other_rounds};
 	TimestampTz next;
-	int			own_rounds = max_rounds;
 
-	(void) durable_take_over_lapsed(namespace, queues, nqueues, now, &own_rounds, &next);
-	if (!own && next <= now)
-		(void) durable_take_over_lapsed(namespace, NULL, 0, now, &max_rounds, &next);
+	durable_take_over_lapsed(namespace, queues, nqueues, now, &takeover);
+	next = takeover.next;
 	for (int i = 0; i < nqueues; i++)
 	{
 		TimestampTz due;
@@ -248,10 +247,10 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 	n = durable_lease_lists(&lists);
 	for (int i = 0; i < n && *rounds < max; i++)
 	{
-		int			left = max - (int) *rounds;
+		DurableTakeover takeover = {.other_rounds = max - (int) *rounds};
 
-		*taken_over += durable_take_over_lapsed(lists[i].namespace, NULL, 0, now,
-												&left, &next);
-		*rounds = max - left;
+		durable_take_over_lapsed(lists[i].namespace, NULL, 0, now, &takeover);
+		*taken_over += takeover.tasks;
+		*rounds += takeover.rounds;
 	}
 }

@@ -222,6 +222,23 @@ end_round(Settle *settle)
 	durable_snapshot_pop();
 }
 
+/* Most workers settle a round in its order: with the youngest task they have
+ * probably settled all, and then a look is worth it. */
+static bool
+was_last(Settle *settle, const DurableTarget *targets, int n)
+{
+	bool		last = false;
+
+	if (targets[n - 1].settled &&
+		targets[n - 1].id == settle->lease.ids[settle->lease.nids - 1])
+	{
+		last = durable_task_count_held(settle->lease.ids, settle->lease.nids,
+									   settle->lease.id, durable_snapshot_push()) == 0;
+		durable_snapshot_pop();
+	}
+	return last;
+}
+
 static int
 settle_targets(Settle *settle, DurableTarget *targets, int n)
 {
@@ -239,7 +256,7 @@ settle_targets(Settle *settle, DurableTarget *targets, int n)
 	if (looking)
 		look_away(settle);
 	durable_tables_close(&settle->tables);
-	if (settled > 0 && settled == settle->lease.nids)
+	if (settled > 0 && (settled == settle->lease.nids || was_last(settle, targets, n)))
 		end_round(settle);
 	CommandCounterIncrement();
 	return settled;

@@ -79,6 +79,7 @@ lease_to_row(const DurableLease *lease, DurableRow *row)
 	durable_row_set(row, LEASE_CLAIMED_AT, TimestampTzGetDatum(lease->claimed_at));
 	durable_row_set(row, LEASE_KIND, CStringGetTextDatum(kind_names[lease->kind]));
 	durable_row_set(row, LEASE_NAMESPACE, PointerGetDatum(lease->namespace));
+	durable_row_set_pointer(row, LEASE_QUEUE, lease->queue);
 	durable_row_set_pointer(row, LEASE_WORKER, lease->worker);
 	/* a long list that has not changed is not written again */
 	durable_row_set_pointer(row, LEASE_IDS, lease->stored_ids != NULL ? (void *) lease->stored_ids :
@@ -96,6 +97,8 @@ lease_from_row(const DurableRow *row, DurableLease *lease)
 	lease->kind = strcmp(TextDatumGetCString(row->values[LEASE_KIND]), "task") == 0 ?
 		LEASE_OF_TASKS : LEASE_OF_RESULTS;
 	lease->namespace = DatumGetTextPCopy(row->values[LEASE_NAMESPACE]);
+	lease->queue = row->nulls[LEASE_QUEUE] ? NULL :
+		DatumGetTextPCopy(row->values[LEASE_QUEUE]);
 	lease->worker = row->nulls[LEASE_WORKER] ? NULL :
 		DatumGetTextPCopy(row->values[LEASE_WORKER]);
 	lease->stored_ids = (struct varlena *) DatumGetPointer(datumCopy(row->values[LEASE_IDS],

@@ -25,6 +25,7 @@ enum
 	LEASE_CLAIMED_AT,
 	LEASE_KIND,
 	LEASE_NAMESPACE,
+	LEASE_QUEUE,
 	LEASE_WORKER,
 	LEASE_IDS,
 	LEASE_COLUMNS
@@ -44,6 +45,7 @@ typedef struct DurableLease
 	TimestampTz claimed_at;
 	DurableLeaseKind kind;
 	text	   *namespace;
+	text	   *queue;			/* of all its tasks, or NULL */
 	text	   *worker;			/* or NULL */
 	int			nids;
 	int64	   *ids;			/* ascending */

@@ -169,6 +169,7 @@ find_level(DurableReadyScan *scan, const int32 *above, int32 *level)
 	return true;
 }
 
+/* Too many priorities are not worth a hint each: then the scan goes without. */
 static void
 learn_levels(DurableReadyScan *scan)
 {
@@ -177,14 +178,16 @@ learn_levels(DurableReadyScan *scan)
 	int			n = 0;
 
 	scan->nlevels = durable_levels_begin(&scan->key, scan->levels, &life);
-	if (scan->nlevels != DURABLE_LEVELS_UNKNOWN)
-		return;
-	while (n <= DURABLE_LEVELS &&
-		   find_level(scan, n == 0 ? NULL : &found[n - 1], &found[n]))
-		n++;
-	durable_levels_learn(&scan->key, life, found, n);
-	scan->nlevels = n <= DURABLE_LEVELS ? n : DURABLE_LEVELS_TOO_MANY;
-	memcpy(scan->levels, found, sizeof(scan->levels));
+	if (scan->nlevels == DURABLE_LEVELS_UNKNOWN)
+	{
+		while (n <= DURABLE_LEVELS &&
+			   find_level(scan, n == 0 ? NULL : &found[n - 1], &found[n]))
+			n++;
+		durable_levels_learn(&scan->key, life, found, n);
+		scan->nlevels = n <= DURABLE_LEVELS ? n : DURABLE_LEVELS_TOO_MANY;
+		memcpy(scan->levels, found, sizeof(scan->levels));
+	}
+	scan->hinted = scan->nlevels != DURABLE_LEVELS_TOO_MANY;
 }
 
 void
@@ -194,23 +197,23 @@ durable_ready_scan_open(DurableReadyScan *scan, Snapshot snapshot,
 	scan->namespace = namespace;
 	scan->queue = queue;
 	scan->key = durable_queue_key(namespace, queue);
-	scan->hinted = (durable_shared != NULL && durable_use_scan_hints);
+	scan->hinted = false;
 	scan->in_level = false;
 	scan->exhausted = false;
 	scan->next_level = 0;
 	durable_walk_open(&scan->walk, REL_TASK_READY, IDX_READY_ORDER, snapshot,
 					  ORDER_COLUMNS, ORDER_ID);
-	if (scan->hinted)
+	if (durable_shared != NULL && durable_use_scan_hints)
 		learn_levels(scan);
-	else
+	if (!scan->hinted)
 		start_walk(scan, BTLessEqualStrategyNumber, F_INT4LE, PG_INT32_MAX,
 				   DURABLE_POSITION_MIN, NULL);
 }
 
 /*
- * Begin the next priority, at its hint. Also where the index showed it, its
- * entries are read again: the hint must be begun before the entries that it
- * vouches for are read.
+ * Begin the next priority, at its hint. The hint is begun before any of the
+ * entries that it will vouch for are read. A list that is all dead is passed
+ * over without a look.
  */
 static bool
 enter_level(DurableReadyScan *scan)
@@ -219,18 +222,9 @@ enter_level(DurableReadyScan *scan)
 
 	do
 	{
-		if (scan->nlevels == DURABLE_LEVELS_TOO_MANY)
-		{
-			int32		above = scan->priority;
-
-			if (!find_level(scan, scan->next_level == 0 ? NULL : &above, &scan->priority))
-				return false;
-		}
-		else if (scan->next_level < scan->nlevels)
-			scan->priority = scan->levels[scan->next_level];
-		else
+		if (scan->next_level == scan->nlevels)
 			return false;
-		scan->next_level++;
+		scan->priority = scan->levels[scan->next_level++];
 		durable_hint_begin(&hint, &scan->key, scan->priority);
 	} while (hint.start == DURABLE_POSITION_END && hint.nholes == 0);
 	start_walk(scan, BTEqualStrategyNumber, F_INT4EQ, scan->priority, hint.start, &hint);

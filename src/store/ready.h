@@ -42,7 +42,7 @@ typedef struct DurableReadyScan
 	bool		hinted;			/* walk priority by priority, with hints */
 	bool		in_level;
 	bool		exhausted;
-	int			nlevels;		/* or DURABLE_LEVELS_TOO_MANY: find each by the index */
+	int			nlevels;
 	int			next_level;
 	int32		levels[DURABLE_LEVELS];
 	int32		priority;		/* the current row's */

@@ -89,19 +89,19 @@ SELECT durable.fail(:task_id, :token::uuid, '{"message": "again"}');
 	'settle and claim' => [ 3, $claim_one . q{
 \if :found
 BEGIN;
-SELECT durable.heartbeat(:task_id, :token::uuid) AS held \gset
-\if :held
 INSERT INTO ledger VALUES (:task_id, 'settle and claim');
 SELECT coalesce(max(task_id), '') AS task_id, coalesce(max(token::text), '') AS token, count(*) > 0 AS found
-	FROM durable.settle_and_claim(:task_id, :token::uuid, NULL, '{load}', 1, '1 h') \gset
+	FROM durable.settle_and_claim(:task_id, :token::uuid, NULL, '{load}', 1, '1 h', strict => true) \gset
 END;
 \if :found
 INSERT INTO ledger SELECT :task_id, 'after settle and claim' WHERE durable.complete(:task_id, :token::uuid);
 \endif
-\else
-ROLLBACK;
 \endif
-\endif
+} ],
+	'wait and claim' => [ 1, q{
+CALL durable.wait_and_claim('{load}', 3, '1 h', '5 ms') \gset
+INSERT INTO ledger SELECT x ->> 'task_id', 'wait and claim' FROM jsonb_array_elements(nullif(:tasks, '')::jsonb) x
+	WHERE durable.complete(x ->> 'task_id', (x ->> 'token')::uuid);
 } ]);
 
 my $dir = PostgreSQL::Test::Utils::tempdir();

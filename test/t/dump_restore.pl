@@ -53,7 +53,7 @@ sub check_copy
 	}
 	my %options = (dbname => $db);
 	for my $call ("SELECT * FROM durable.claim('{q}')", "SELECT * FROM durable.settle_and_claim(NULL, NULL, NULL, '{q}')",
-		"CALL durable.wait_for_work('{q}', '1 h')", 'SELECT durable.sweep()', "SELECT * FROM durable.claim_results('{done}')")
+		"CALL durable.wait_for_work('{q}', '1 h')", "CALL durable.wait_and_claim('{q}')", 'SELECT durable.sweep()', "SELECT * FROM durable.claim_results('{done}')")
 	{
 		is(sqlstate($server, $call, \%options), '55000', "$what: refused: $call");
 		next if $call =~ /sweep/;

@@ -1,7 +1,7 @@
 # Scan hints must hide no row, whatever order things commit in: sessions dispatch,
-# hold their transactions open, roll back, prepare, release, retry, promote, in
-# several priorities and thousands of queues, while others claim and a snapshot is
-# pinned. Then whatever is left is found at once, and the pass that reads whole lists
+# hold their transactions open, roll back, prepare, release, retry, promote, in few
+# or many priorities and in thousands of queues, while others claim and a snapshot
+# is pinned. Then whatever is left is found at once, and the pass that reads whole lists
 # has never found a row behind a hint.
 
 use strict;
@@ -59,6 +59,15 @@ my %scripts = (
 \set q random(1, 3)
 \set p random(-1, 1)
 INSERT INTO dispatched SELECT durable.dispatch('x', queue => 'q' || :q, priority => :p, max_attempts => 1000000);
+} ],
+	'dispatch, many priorities' => [ 3, q{
+\set p random(-30, 30)
+INSERT INTO dispatched SELECT durable.dispatch('x', queue => 'q4', priority => :p, max_attempts => 1000000);
+} ],
+	'work, many priorities' => [ 2, q{
+\set many random(1, 4)
+\set fate random(1, 9)
+CALL work('{q4}', :many, :fate);
 } ],
 	'dispatch, hold, end' => [ 4, q{
 \set q random(1, 3)
@@ -138,7 +147,7 @@ CALL work(ARRAY['q' || :q], :many, :fate);
 } ],
 	'work on all' => [ 3, q{
 \set fate random(1, 9)
-CALL work('{q1,q2,q3}', 10, :fate);
+CALL work('{q1,q2,q3,q4}', 10, :fate);
 } ],
 	'many queues' => [ 6, q{
 \set m random(1, 3000)
@@ -167,18 +176,20 @@ for my $name (sort keys %scripts)
 	push @files, '-f', "$file\@$weight";
 }
 
-my @holders = map { DurableTest::Session->new($node, name => "holder $_") } 1 .. 6;
+# More transactions that hold rows than a hint has room for holes, some prepared.
+my $HOLDERS = 14;
+my @holders = map { DurableTest::Session->new($node, name => "holder $_") } 1 .. $HOLDERS;
 my $look = DurableTest::Session->new($node, name => 'look');
 
 sub hold
 {
 	my ($n) = @_;
 	my $holder = $holders[$n];
-	my $q = 1 + int rand 3;
-	my $p = -1 + int rand 3;
+	my $q = 1 + int rand 1.5;
+	my $p = int rand 1.5;
 	$holder->query("BEGIN; INSERT INTO dispatched SELECT durable.dispatch('x', queue => 'q$q', priority => $p, max_attempts => 1000000) FROM generate_series(1, 3)");
 	$holder->query("SELECT count(*) FROM durable.claim('{q$q}', 2, '1 h')") if $n % 2;
-	$holder->query("PREPARE TRANSACTION 'holder $n'") if $n >= 4;
+	$holder->query("PREPARE TRANSACTION 'holder $n'") if $n >= 10;
 	return;
 }
 
@@ -186,7 +197,7 @@ sub let_go
 {
 	my ($n) = @_;
 	my $end = rand() < 0.3 ? 'ROLLBACK' : 'COMMIT';
-	$holders[$n]->query($n >= 4 ? "$end PREPARED 'holder $n'" : $end);
+	$holders[$n]->query($n >= 10 ? "$end PREPARED 'holder $n'" : $end);
 	return;
 }
 
@@ -219,16 +230,16 @@ my $pin = DurableTest::Session->new($node, name => 'pin');
 for my $round (1 .. $ROUNDS)
 {
 	$pin->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM durable.task') if $round > 1;
-	hold($_) for 0 .. 5;
+	hold($_) for 0 .. $HOLDERS - 1;
 	my $before = $look->query('SELECT count(*) FROM ledger');
 	my $out;
 	my $load = IPC::Run::start(
 		[ $node->installed_command('pgbench'), '-n', '-c', 10, '-j', 2, '-t', 400, '--random-seed', int(rand 1e9),
 			@files, $node->connstr('postgres') ], '<', \undef, '>&', \$out);
 	# Some of those who hold their transactions let go in the middle, and hold others.
-	for my $n (map { int rand 6 } 1 .. 8)
+	for my $n (map { int rand $HOLDERS } 1 .. 12)
 	{
-		$before += 1 + int rand 300;
+		$before += 1 + int rand 200;
 		wait_for(sub { $load->pump_nb; !$load->pumpable || $look->query("SELECT count(*) >= $before FROM ledger") eq 't' },
 			'the load to get on');
 		let_go($n);
@@ -236,7 +247,7 @@ for my $round (1 .. $ROUNDS)
 	}
 	ok($load->finish, "round $round: the load ends well") or diag $out;
 	drain("round $round");
-	let_go($_) for 0 .. 5;
+	let_go($_) for 0 .. $HOLDERS - 1;
 	drain("round $round, after the last ones let go");
 	$pin->query('COMMIT') if $round > 1;
 }

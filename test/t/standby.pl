@@ -48,7 +48,8 @@ my @writing = (
 	"SELECT durable.pause_queue('q')",
 	"SELECT durable.resume_queue('q')",
 	"SELECT durable.sweep()",
-	"CALL durable.wait_for_work('{q}', '1 h')");
+	"CALL durable.wait_for_work('{q}', '1 h')",
+	"CALL durable.wait_and_claim('{q}', 1, '1 h')");
 my @owner_only = (
 	"SELECT durable.activate()",
 	"SELECT durable.grant_usage('worker')",

@@ -114,6 +114,42 @@ sub check_results
 	$other->query("SELECT durable.resume_queue('h')");
 	is_ready($session, "$mode: resuming the queue ends the wait");
 
+	# wait_and_claim: one of several gets the task, and the others sleep on.
+	my $waiting = "CALL durable.wait_and_claim('{wc}', 2, '1 h', '1 h')";
+	my @claimers = map { DurableTest::Session->new($node, name => "claimer $_") } 1 .. 3;
+	for my $claimer (@claimers)
+	{
+		$claimer->query($_) for @settings;
+		$claimer->send($waiting);
+		asleep($claimer);
+	}
+	is( $node->safe_psql('postgres', 'SELECT count(*) FILTER (WHERE backend_xid IS NULL AND backend_xmin IS NULL) FROM pg_stat_activity WHERE pid IN ('
+				. join(',', map { $_->pid } @claimers) . ')'),
+		3, "$mode: wait_and_claim holds nothing while it sleeps");
+	for my $left (reverse 0 .. 2)
+	{
+		my $task = $other->query("SELECT durable.dispatch('wc', '{\"left\": $left}')");
+		my ($lucky) = wait_for(sub { grep { $_->answered } @claimers }, 'a claimer');
+		@claimers = grep { $_ != $lucky } @claimers;
+		my $tasks = $lucky->answer;
+		is($other->query("SELECT x ->> 'task_id', x -> 'input' ->> 'left', jsonb_array_length('$tasks') FROM jsonb_array_elements('$tasks') x"),
+			"$task|$left|1", "$mode: one of those in wait_and_claim has the task");
+		is($other->query("SELECT durable.complete('$task', ('$tasks'::jsonb -> 0 ->> 'token')::uuid)"), 't', "$mode: and its token");
+		asleep($_) for @claimers;
+		is(scalar(grep { $_->answered } @claimers), 0, "$mode: the others sleep on");
+		$lucky->quit;
+	}
+	is($other->query("CALL durable.wait_and_claim('{wc}', 2, '1 h', '10 ms')"), '', "$mode: at the timeout there is nothing");
+	$session = DurableTest::Session->new($node);
+	$session->send($waiting);
+	asleep($session);
+	$other->query('SELECT pg_terminate_backend(' . $session->pid . ', 60000)');
+	$session->answer;
+	is($session->sqlstate, '57P01', "$mode: wait_and_claim can be terminated");
+	$session->quit;
+	$other->query("SELECT durable.dispatch('wc', task_id => 'after')");
+	is($other->query("SELECT task_id FROM durable.claim('{wc}')"), 'after', "$mode: and has claimed nothing");
+
 	# Cancelled, timed out, terminated.
 	$session = waiter('none');
 	$other->query('SELECT pg_cancel_backend(' . $session->pid . ')');

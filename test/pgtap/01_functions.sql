@@ -1,0 +1,115 @@
+-- The contract of the SQL surface: names, arguments and their order, defaults,
+-- results, volatility. A changed line here is a changed API.
+\set ECHO none
+\pset format unaligned
+\pset tuples_only on
+SET IntervalStyle = postgres;
+SET client_min_messages = warning;
+BEGIN;
+SELECT plan(19);
+
+CREATE TEMP TABLE contract (name text, kind "char", volatility "char", result text, arguments text[]);
+INSERT INTO contract VALUES
+	-- producers
+	('dispatch', 'f', 'v', 'text', ARRAY['name text', 'input jsonb DEFAULT NULL::jsonb', 'task_id text DEFAULT NULL::text',
+		'queue text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'priority integer DEFAULT 0',
+		'run_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'max_attempts integer DEFAULT 1',
+		'backoff interval DEFAULT ''00:00:00''::interval', 'backoff_max interval DEFAULT NULL::interval', 'headers jsonb DEFAULT NULL::jsonb',
+		'backoff_kind text DEFAULT NULL::text', 'jitter boolean DEFAULT false']),
+	('dispatch_many', 'f', 'v', 'SETOF text', ARRAY['name text', 'inputs jsonb[]', 'queue text DEFAULT NULL::text',
+		'namespace text DEFAULT NULL::text', 'priority integer DEFAULT 0',
+		'run_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'max_attempts integer DEFAULT 1',
+		'backoff interval DEFAULT ''00:00:00''::interval', 'backoff_max interval DEFAULT NULL::interval', 'headers jsonb DEFAULT NULL::jsonb',
+		'backoff_kind text DEFAULT NULL::text', 'jitter boolean DEFAULT false', 'task_ids text[] DEFAULT NULL::text[]']),
+	('cancel_task', 'f', 'v', 'boolean', ARRAY['task_id text', 'namespace text DEFAULT NULL::text']),
+	('claim_results', 'f', 'v', 'SETOF record', ARRAY['names text[]', 'max_results integer DEFAULT 100',
+		'lease interval DEFAULT ''00:00:30''::interval', 'namespace text DEFAULT NULL::text']),
+	('ack_results', 'f', 'v', 'integer', ARRAY['token uuid', 'task_ids text[] DEFAULT NULL::text[]']),
+	-- workers
+	('claim', 'f', 'v', 'SETOF record', ARRAY['queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
+		'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
+	('settle_and_claim', 'f', 'v', 'SETOF record', ARRAY['task_id text', 'token uuid', 'output jsonb', 'queues text[]', 'max_tasks integer DEFAULT 1',
+		'lease interval DEFAULT ''00:00:30''::interval', 'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text',
+		'strict boolean DEFAULT false']),
+	('renew', 'f', 'v', 'integer', ARRAY['token uuid', 'lease interval DEFAULT ''00:00:30''::interval']),
+	('release', 'f', 'v', 'integer', ARRAY['token uuid', 'task_ids text[] DEFAULT NULL::text[]']),
+	('complete', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'output jsonb DEFAULT NULL::jsonb', 'events jsonb DEFAULT NULL::jsonb']),
+	('complete_many', 'f', 'v', 'SETOF text', ARRAY['token uuid', 'task_ids text[]', 'outputs jsonb[] DEFAULT NULL::jsonb[]']),
+	('fail', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'error jsonb', 'events jsonb DEFAULT NULL::jsonb']),
+	('heartbeat', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'progress jsonb DEFAULT NULL::jsonb']),
+	('wait_for_work', 'p', 'v', NULL, ARRAY['queues text[]', 'timeout interval DEFAULT ''00:00:30''::interval', 'namespace text DEFAULT NULL::text',
+		'INOUT ready boolean DEFAULT NULL::boolean']),
+	('wait_and_claim', 'p', 'v', NULL, ARRAY['queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
+		'timeout interval DEFAULT ''00:00:30''::interval', 'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text',
+		'INOUT tasks jsonb DEFAULT NULL::jsonb']),
+	-- looking
+	('task_status', 'f', 's', 'record', ARRAY['task_id text', 'namespace text DEFAULT NULL::text']),
+	('queue_depth', 'f', 's', 'record', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
+	('engine_now', 'f', 's', 'timestamp with time zone', '{}'),
+	('scan_hints', 'f', 'v', 'record', '{}'),
+	('has_access', 'f', 's', 'boolean', ARRAY['namespace text', 'privilege text']),
+	('require_access', 'f', 's', 'text', ARRAY['namespace text', 'privilege text']),
+	-- operation
+	('pause_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
+	('resume_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
+	('sweep', 'f', 'v', 'jsonb', ARRAY['max_work integer DEFAULT 1000']),
+	('activate', 'f', 'v', 'bigint', '{}'),
+	('grant_usage', 'f', 'v', 'void', ARRAY['role regrole', 'namespace text DEFAULT ''default''::text',
+		'privileges text[] DEFAULT ''{start,signal,work,read}''::text[]']),
+	('revoke_usage', 'f', 'v', 'void', ARRAY['role regrole', 'namespace text DEFAULT ''default''::text',
+		'privileges text[] DEFAULT ''{start,signal,work,read,manage}''::text[]']);
+-- parts of the extension that are nobody's API
+CREATE TEMP TABLE internal (name text);
+INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed');
+
+CREATE TEMP VIEW procs AS
+SELECT p.oid, p.proname::text AS name, p.prokind, p.provolatile, pg_get_function_result(p.oid) AS result,
+       regexp_replace(regexp_replace(pg_get_function_arguments(p.oid), '(^|, )OUT .*$', ''), '(^|, )IN ', '\1', 'g') AS arguments,
+       l.lanname, p.prosecdef, p.proconfig, p.proparallel, p.proacl, p.proargnames, p.proargmodes, p.proallargtypes, p.proisstrict
+  FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+ WHERE p.pronamespace = 'durable'::regnamespace;
+
+SELECT bag_eq('SELECT name FROM procs', 'SELECT name FROM contract UNION ALL SELECT name FROM internal',
+	'every function is either in the contract or internal, and none is overloaded');
+SELECT set_eq('SELECT name, arguments FROM procs WHERE name NOT IN (SELECT name FROM internal)',
+	'SELECT name, array_to_string(arguments, '', '') FROM contract', 'arguments, their order and their defaults');
+SELECT set_eq('SELECT name, result FROM procs WHERE name NOT IN (SELECT name FROM internal)', 'SELECT name, result FROM contract', 'results');
+SELECT set_eq('SELECT name, prokind, provolatile FROM procs WHERE name NOT IN (SELECT name FROM internal)',
+	'SELECT name, kind, volatility FROM contract', 'kind and volatility');
+
+-- the columns of what returns rows
+CREATE FUNCTION pg_temp.out_columns(fn text) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(format('%s %s', p.proargnames[i], format_type(p.proallargtypes[i], NULL)), ', ' ORDER BY i)
+	  FROM procs p, generate_subscripts(p.proargmodes, 1) i
+	 WHERE p.name = fn AND p.proargmodes[i] IN ('o', 'b', 't')
+$$;
+SELECT is(pg_temp.out_columns('claim'),
+	'task_id text, token uuid, kind text, name text, queue text, namespace text, input jsonb, run_id text, seq integer, '
+	'attempt integer, reclaims integer, priority integer, headers jsonb, lease_until timestamp with time zone', 'columns of claim');
+SELECT is(pg_temp.out_columns('settle_and_claim'), pg_temp.out_columns('claim'), 'settle_and_claim returns what claim returns');
+SELECT is(pg_temp.out_columns('claim_results'),
+	'task_id text, token uuid, name text, queue text, namespace text, status text, output jsonb, error jsonb, events jsonb, '
+	'attempt integer, created_at timestamp with time zone, finished_at timestamp with time zone, lease_until timestamp with time zone', 'columns of claim_results');
+SELECT is(pg_temp.out_columns('task_status'),
+	'status text, output jsonb, error jsonb, attempt integer, reclaims integer, name text, queue text, priority integer, '
+	'created_at timestamp with time zone, run_at timestamp with time zone, finished_at timestamp with time zone, progress jsonb, '
+	'heartbeat_at timestamp with time zone', 'columns of task_status');
+SELECT is(pg_temp.out_columns('queue_depth'), 'ready bigint, claimed bigint, delayed bigint, parked bigint, oldest_ready interval', 'columns of queue_depth');
+SELECT is(pg_temp.out_columns('scan_hints'), 'preloaded boolean, full_passes bigint, rescued bigint', 'columns of scan_hints');
+
+-- the rules for all of them
+SELECT is_empty('SELECT name FROM procs WHERE obj_description(oid, ''pg_proc'') IS NULL', 'every function has a comment');
+SELECT is_empty('SELECT name FROM procs WHERE obj_description(oid, ''pg_proc'') ~ ''^[A-Z]|\.$''', 'comments are phrases: lower case, no full stop');
+SELECT is_empty('SELECT name FROM procs WHERE proisstrict', 'no function is strict: a null argument is an error or has a meaning, never silence');
+SELECT is_empty('SELECT name FROM procs WHERE prosecdef', 'no function is security definer');
+SELECT set_eq('SELECT name FROM procs WHERE lanname <> ''c'' AND NOT ''search_path=pg_catalog, pg_temp'' = ANY (coalesce(proconfig, ''{}''))', ARRAY[]::text[],
+	'every SQL and PL/pgSQL function runs under search_path = pg_catalog, pg_temp');
+SELECT is_empty('SELECT name FROM procs WHERE provolatile <> ''v'' AND name IN (SELECT name FROM contract WHERE volatility = ''v'')', 'nothing that writes claims to be stable');
+SELECT set_eq('SELECT name FROM procs WHERE proparallel <> ''u''', ARRAY['engine_now', 'has_access'],
+	'only what row security and its callers need is parallel safe');
+SELECT is_empty('SELECT name FROM procs WHERE proacl IS NULL OR EXISTS (SELECT FROM aclexplode(proacl) a WHERE a.grantee = 0)', 'PUBLIC may execute none of them');
+SELECT is_empty('SELECT name FROM procs WHERE prokind = ''f'' AND provolatile = ''v'' AND name IN (''task_status'', ''queue_depth'', ''engine_now'', ''has_access'', ''require_access'')',
+	'what only looks is stable, so that a read-only transaction may call it');
+
+SELECT * FROM finish();
+ROLLBACK;

@@ -1,0 +1,71 @@
+-- The tables: what is dumped, what is indexed, who may touch them.
+\set ECHO none
+\pset format unaligned
+\pset tuples_only on
+SET client_min_messages = warning;
+BEGIN;
+SELECT plan(29);
+
+SELECT tables_are('durable', ARRAY['identity', 'lease', 'namespace_access', 'queue', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result']);
+SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
+SELECT views_are('durable', ARRAY[]::text[]);
+SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
+	'every table has a comment');
+SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND relpersistence <> 'p' $$, 'every table is logged');
+
+-- pg_dump: the data of users, and nothing that only this server can mean
+SELECT set_eq($$ SELECT c.relname::text FROM pg_extension e, unnest(e.extconfig) t(oid) JOIN pg_class c ON c.oid = t.oid WHERE e.extname = 'durable' $$,
+	ARRAY['identity', 'namespace_access', 'queue', 'task', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq'],
+	'dumped are tasks, results, settings and the sequences; not leases and heartbeats');
+SELECT is_empty($$ SELECT unnest(extcondition) FROM pg_extension WHERE extname = 'durable' EXCEPT VALUES ('') $$, 'dumped completely');
+-- pg_upgrade refuses a column of any reg* type but these three
+SELECT is_empty($$ SELECT attrelid::regclass, attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+	WHERE c.relnamespace = 'durable'::regnamespace AND a.attnum > 0 AND t.typname LIKE 'reg%' AND t.typname NOT IN ('regclass', 'regrole', 'regtype') $$,
+	'no column of a type that pg_upgrade refuses');
+
+-- names and ids are compared byte by byte
+SELECT is_empty($$ SELECT a.attrelid::regclass, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+	WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid = 'text'::regtype
+	  AND a.attcollation <> '"C"'::regcollation AND (c.relname, a.attname) <> ('queue', 'paused_by') $$, 'every key is COLLATE "C"');
+
+-- the indexes, which the C code relies on
+SELECT index_is_unique('durable', 'task', 'task_pkey');
+SELECT index_is_primary('durable', 'task', 'task_pkey');
+SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND x.tablename = i.tab AND x.indexname = i.name), i.def, 'index ' || i.name) FROM (VALUES
+	('task', 'task_pkey', 'CREATE UNIQUE INDEX task_pkey ON durable.task USING btree (id)'),
+	('task', 'task_task_id_key', 'CREATE UNIQUE INDEX task_task_id_key ON durable.task USING btree (namespace, task_id) WHERE (task_id IS NOT NULL)'),
+	('task_ready', 'task_ready_order', 'CREATE UNIQUE INDEX task_ready_order ON durable.task_ready USING btree (namespace, queue, priority DESC, id)'),
+	('task_delayed', 'task_delayed_due', 'CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed USING btree (namespace, queue, run_at, id)'),
+	('lease', 'lease_pkey', 'CREATE UNIQUE INDEX lease_pkey ON durable.lease USING btree (id)'),
+	('lease', 'lease_until_idx', 'CREATE INDEX lease_until_idx ON durable.lease USING btree (namespace, lease_until)'),
+	('task_result', 'task_result_pkey', 'CREATE UNIQUE INDEX task_result_pkey ON durable.task_result USING btree (id)'),
+	('task_result', 'task_result_task_id_key', 'CREATE UNIQUE INDEX task_result_task_id_key ON durable.task_result USING btree (namespace, task_id) WHERE (task_id IS NOT NULL)'),
+	('task_result', 'task_result_unread', 'CREATE INDEX task_result_unread ON durable.task_result USING btree (namespace, name, finished_at, id) WHERE (lease_id IS NULL)')
+) i (tab, name, def);
+-- no other index costs a write; the claim order is the order of its index
+SELECT is(count(*), 5::bigint, 'a task that goes through the queue is entered in five indexes')
+  FROM pg_index WHERE indrelid IN ('durable.task'::regclass, 'durable.task_ready'::regclass, 'durable.lease'::regclass);
+SELECT is_empty($$ SELECT conrelid::regclass FROM pg_constraint WHERE connamespace = 'durable'::regnamespace AND contype = 'f' $$, 'no foreign keys');
+-- rows can be replicated: every table has an identity
+SELECT is_empty($$ SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r'
+	AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)) $$, 'every table has a replica identity');
+
+-- nobody but the owner
+SELECT is_empty($$ SELECT c.oid::regclass, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a
+	WHERE c.relnamespace = 'durable'::regnamespace AND a.grantee <> c.relowner $$, 'no privilege on a table or sequence for anybody, PUBLIC included');
+SELECT is_empty($$ SELECT nspacl FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'durable' AND a.grantee <> n.nspowner $$, 'nor on the schema');
+SELECT set_eq($$ SELECT relname::text FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relrowsecurity $$,
+	ARRAY['lease', 'queue', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result'], 'row security on everything that "read" opens');
+SELECT set_eq($$ SELECT tablename::text, policyname::text, permissive, cmd, roles::text FROM pg_policies WHERE schemaname = 'durable' $$,
+	$$ SELECT t, 'namespace_read' AS policy, 'PERMISSIVE' AS permissive, 'SELECT' AS cmd, '{public}' AS roles
+	     FROM unnest('{lease,queue,task,task_delayed,task_progress,task_ready,task_result}'::text[]) t $$, 'one policy each, for SELECT');
+SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal AND tgtype & 1 = 1 $$, 'no row triggers');
+SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal $$,
+	$$ VALUES ('identity', 'settings_changed'), ('namespace_access', 'settings_changed'), ('queue', 'settings_changed'),
+	          ('lease', 'list_changed'), ('task_delayed', 'list_changed'), ('task_ready', 'list_changed') $$,
+	'writes by SQL are noticed');
+
+SELECT * FROM finish();
+ROLLBACK;
