@@ -13,6 +13,7 @@
 
 #include "postgres.h"
 
+#include "access/tupdesc.h"
 #include "fmgr.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"

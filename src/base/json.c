@@ -101,6 +101,27 @@ durable_json_merge(Jsonb *object, Jsonb *more)
 }
 
 Jsonb *
+durable_json_with(Jsonb *object, const char *key, Jsonb *value)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	container;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_key(&state, key);
+	if (JB_ROOT_IS_SCALAR(value))
+		(void) JsonbExtractScalar(&value->root, &container);
+	else
+	{
+		container.type = jbvBinary;
+		container.val.binary.data = &value->root;
+		container.val.binary.len = VARSIZE(value) - VARHDRSZ;
+	}
+	pushJsonbValue(&state, WJB_VALUE, &container);
+	return durable_json_merge(object,
+							  JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+}
+
+Jsonb *
 durable_json_error_from(Jsonb *given)
 {
 	JsonbValue	scalar;

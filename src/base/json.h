@@ -26,6 +26,9 @@ extern char *durable_json_string(Jsonb *object, const char *key);
 /* the object's keys and those of "more", which win */
 extern Jsonb *durable_json_merge(Jsonb *object, Jsonb *more);
 
+/* the object with one more key */
+extern Jsonb *durable_json_with(Jsonb *object, const char *key, Jsonb *value);
+
 /* An error as the API promises it: an object. A string or any other value
  * becomes its message. */
 extern Jsonb *durable_json_error_from(Jsonb *given);

@@ -478,3 +478,24 @@ durable_run_signal(text *namespace, text *token, Jsonb *payload)
 	CommandCounterIncrement();
 	return woken;
 }
+
+bool
+durable_run_postpone(DurableTables *tables, DurableRow *task, int64 lease,
+					 TimestampTz until, TimestampTz now)
+{
+	DurableRun	run;
+	bool		postponed = false;
+
+	if (durable_run_open(&run, DatumGetInt64(task->values[TASK_ID]), true) != TM_Ok)
+		return false;
+	if (!durable_run_has_ended(&run.row) &&
+		durable_outcome_requeue(tables, task, lease, until, now, true) == TM_Ok)
+	{
+		durable_run_set_turn_state(&run.row, TURN_DELAYED);
+		durable_row_set(&run.row, RUN_WAKE_AT, TimestampTzGetDatum(until));
+		durable_run_update(&run);
+		postponed = true;
+	}
+	durable_run_close(&run);
+	return postponed;
+}

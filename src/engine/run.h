@@ -67,6 +67,10 @@ extern TM_Result durable_run_step_ended(DurableTables *tables, DurableRow *task,
 extern TM_Result durable_run_turn_lost(DurableTables *tables, DurableRow *task,
 									   void *error, bool wait);
 
+/* A turn that cannot be executed here and now: the run sleeps until then. */
+extern bool durable_run_postpone(DurableTables *tables, DurableRow *task, int64 lease,
+								 TimestampTz until, TimestampTz now);
+
 /* Delivers to the waiter or buffers; the run woken, or NULL. */
 extern text *durable_run_signal(text *namespace, text *token, Jsonb *payload);
 

@@ -262,18 +262,33 @@ settle_targets(Settle *settle, DurableTarget *targets, int n)
 	return settled;
 }
 
-int
-durable_settle(const pg_uuid_t *token, DurableSettleAction action,
-			   DurableTarget *targets, int n)
+static int
+settle_checked(const pg_uuid_t *token, DurableSettleAction action, DurableTarget *targets,
+			   int n, bool check)
 {
 	Settle		settle = {.token = token, .action = action, .now = durable_clock_now()};
 
 	durable_tables_init(&settle.tables);
 	if (!look(&settle))
 		return 0;
-	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
+	if (check)
+		durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
 	number_targets(&settle, targets, n);
 	return settle_targets(&settle, targets, n);
+}
+
+int
+durable_settle(const pg_uuid_t *token, DurableSettleAction action,
+			   DurableTarget *targets, int n)
+{
+	return settle_checked(token, action, targets, n, true);
+}
+
+int
+durable_settle_as_worker(const pg_uuid_t *token, DurableSettleAction action,
+						 DurableTarget *targets, int n)
+{
+	return settle_checked(token, action, targets, n, false);
 }
 
 int

@@ -1,0 +1,315 @@
+/*-------------------------------------------------------------------------
+ *
+ * execute.c
+ *	  Executing claimed turns and steps in this session.
+ *
+ * A turn is replayed until its run suspends or ends. Local steps run between
+ * replays: the handler, its checkpoint and whatever else is new are one
+ * transaction. After a step the body is replayed at once, in the same
+ * transaction, and when that ends the run the end is part of it too.
+ *
+ * While user code runs nothing of the engine's is locked. If the claim is lost
+ * meanwhile, the transaction is rolled back, the step's effects with it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/pg_prng.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "engine/apply.h"
+#include "engine/claim.h"
+#include "engine/execute.h"
+#include "engine/run.h"
+#include "engine/settle.h"
+#include "engine/turn.h"
+#include "store/task.h"
+
+/* How long a claim of this session lasts unrenewed. */
+static const Interval work_lease = {.time = INT64CONST(300) * USECS_PER_SEC};
+
+/* A turn whose workflow this role does not have now is tried again this soon. */
+#define UNKNOWN_WORKFLOW_US (5 * USECS_PER_SEC)
+
+static void
+keep_item(const DurableRow *task, const DurableLease *lease, void *arg)
+{
+	DurableWorkItem *item = arg;
+
+	item->lease = *lease;
+	item->id = DatumGetInt64(task->values[TASK_ID]);
+	item->namespace = DatumGetTextPCopy(task->values[TASK_NAMESPACE]);
+	item->name = DatumGetTextPCopy(task->values[TASK_NAME]);
+	item->input = task->nulls[TASK_INPUT] ? NULL :
+		DatumGetJsonbPCopy(task->values[TASK_INPUT]);
+	item->is_turn = durable_task_is(task, "turn");
+}
+
+bool
+durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem *item)
+{
+	DurableClaim claim = {
+		.namespace = namespace, .queues = queues, .nqueues = nqueues,
+		.max_tasks = 1, .lease = &work_lease
+	};
+
+	return durable_claim_tasks(&claim, keep_item, item) == 1;
+}
+
+/*
+ * Calls a handler in a subtransaction. On failure *error is what it raised, and
+ * nothing of it is left. Cancel and shutdown requests go through.
+ */
+static bool
+call_handler(Oid function, bool strict, Jsonb *input, MemoryContext context,
+			 Jsonb **output, Jsonb **error)
+{
+	MemoryContext before = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool succeeded = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(before);
+	PG_TRY();
+	{
+		Jsonb	   *result;
+
+		durable_snapshot_push();
+		result = durable_function_call(function, strict, input);
+		durable_snapshot_pop();
+		MemoryContextSwitchTo(context);
+		*output = result == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(result));
+		MemoryContextSwitchTo(before);
+		ReleaseCurrentSubTransaction();
+		succeeded = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *data;
+
+		durable_current_step = NULL;
+		MemoryContextSwitchTo(context);
+		data = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(before);
+		CurrentResourceOwner = owner;
+		if (data->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+			data->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			ReThrowError(data);
+		MemoryContextSwitchTo(context);
+		*error = durable_error_to_json(data);
+		MemoryContextSwitchTo(before);
+	}
+	PG_END_TRY();
+	CurrentResourceOwner = owner;
+	return succeeded;
+}
+
+static int64
+backoff_after(const DurableOperation *op, int attempt)
+{
+	DurableRetryPolicy policy = {
+		.backoff = op->backoff ? durable_interval_us(op->backoff) : 0,
+		.backoff_max = op->backoff_max ? durable_interval_us(op->backoff_max) : -1,
+		.exponential = op->exponential,
+		.jitter = op->jitter,
+	};
+
+	return durable_retry_delay(&policy, attempt, pg_prng_double(&pg_global_prng_state));
+}
+
+/* The step's function, once. Its checkpoint then says what came of it. */
+static void
+run_local_step(DurableTurn *turn)
+{
+	DurableOperation *op = turn->step;
+	DurableCheckpoint *checkpoint = &turn->history[op->seq];
+	Jsonb	   *output = NULL;
+	Jsonb	   *error = NULL;
+	bool		strict;
+	Oid			function;
+	bool		succeeded;
+
+	/* again, although the body's call checked it: it may be gone by now */
+	function = durable_function_lookup(op->target, &strict);
+	durable_current_step = turn;
+	succeeded = call_handler(function, strict, checkpoint->input, turn->context,
+							 &output, &error);
+	durable_current_step = NULL;
+	checkpoint->changed = true;
+	checkpoint->wake_at = 0;
+	if (succeeded || checkpoint->attempts >= op->retries ||
+		!durable_json_is_retryable(error))
+	{
+		checkpoint->status = succeeded ? CHECKPOINT_COMPLETED : CHECKPOINT_FAILED;
+		checkpoint->output = output;
+		checkpoint->error = error;
+		checkpoint->finished_at = durable_clock_now();
+	}
+	else
+	{
+		checkpoint->error = error;
+		checkpoint->wake_at = durable_clock_now() + backoff_after(op, checkpoint->attempts);
+		checkpoint->attempts++;
+	}
+}
+
+/* The end of a run, in the transaction of its last step if that may be. */
+static bool
+may_end_here(DurableTurn *turn)
+{
+	return (turn->decision == DECISION_COMPLETED || turn->decision == DECISION_FAILED) &&
+		!durable_run_is_awaited(turn->namespace, turn->run_id);
+}
+
+/* false: the claim is lost, and the transaction has been rolled back */
+static bool
+do_local_step(DurableTurn *turn, const DurableLease *lease, bool *replayed)
+{
+	run_local_step(turn);
+	if (durable_apply_step(turn, lease) != APPLIED)
+	{
+		SPI_rollback();
+		return false;
+	}
+	*replayed = true;
+	durable_turn_replay(turn);
+	if (!turn->workflow.atomic && !may_end_here(turn))
+		SPI_commit();
+	return true;
+}
+
+static DurableTurn *
+new_turn(void)
+{
+	MemoryContext context = AllocSetContextCreate(PortalContext, "durable turn",
+												  ALLOCSET_DEFAULT_SIZES);
+	DurableTurn *turn = MemoryContextAllocZero(context, sizeof(DurableTurn));
+
+	turn->context = context;
+	return turn;
+}
+
+/* Back to the queue, for whoever has the workflow. */
+static void
+give_back(const DurableWorkItem *item)
+{
+	DurableTables tables;
+	DurableProbe by_id;
+	DurableRow	task;
+	TimestampTz now = durable_clock_now();
+
+	durable_tables_init(&tables);
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, item->id, &task) &&
+		durable_task_held_by(&task, item->lease.id))
+		(void) durable_run_postpone(&tables, &task, item->lease.id,
+									now + UNKNOWN_WORKFLOW_US, now);
+	durable_probe_close(&by_id);
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+	SPI_commit();
+}
+
+/* One decision. true: go on with this turn. */
+static bool
+apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
+{
+	DurableApplied applied;
+
+	*replayed = false;
+	if (turn->decision == DECISION_LOCAL_STEP)
+		return do_local_step(turn, &item->lease, replayed);
+	applied = turn->decision == DECISION_SUSPEND ?
+		durable_apply_suspend(turn, &item->lease) : durable_apply_end(turn, &item->lease);
+	if (applied == APPLY_LOST)
+	{
+		SPI_rollback();
+		return false;
+	}
+	SPI_commit();
+	if (applied == APPLY_AGAIN)
+		return durable_turn_load(turn, item->id);
+	return applied == APPLIED_GO_ON;
+}
+
+static void
+execute_turn(const DurableWorkItem *item)
+{
+	DurableTurn *turn = new_turn();
+	bool		replayed = false;
+
+	if (!durable_turn_load(turn, item->id))
+		SPI_commit();
+	else if (!OidIsValid(turn->body))
+		give_back(item);
+	else
+	{
+		do
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (!replayed)
+				durable_turn_replay(turn);
+		} while (apply_decision(turn, item, &replayed));
+	}
+	MemoryContextDelete(turn->context);
+}
+
+/* A dispatched step that a SQL function serves: the function's effects and the
+ * step's result are one transaction. */
+static void
+execute_step(const DurableWorkItem *item)
+{
+	DurableHandler handler;
+	DurableTarget target = {.id = item->id};
+	bool		strict;
+	bool		succeeded;
+	Jsonb	   *output = NULL;
+	Jsonb	   *error = NULL;
+	DurableTurn *step = new_turn();
+
+	step->namespace = item->namespace;
+	if (!durable_handler_find(item->namespace, item->name, &handler) ||
+		handler.owner != GetUserId())
+	{
+		error = durable_json_error(psprintf("no handler for %s", text_to_cstring(item->name)),
+								   false);
+		succeeded = false;
+	}
+	else
+	{
+		Oid			function = durable_function_lookup(handler.handler, &strict);
+
+		durable_current_step = step;
+		succeeded = call_handler(function, strict, item->input, step->context,
+								 &output, &error);
+		durable_current_step = NULL;
+	}
+	target.output = output;
+	target.error = error;
+	if (durable_settle_as_worker(&item->lease.token,
+								 succeeded ? SETTLE_COMPLETE : SETTLE_FAIL, &target, 1) == 1)
+		SPI_commit();
+	else
+		SPI_rollback();
+	MemoryContextDelete(step->context);
+}
+
+void
+durable_execute(const DurableWorkItem *item)
+{
+	if (item->is_turn)
+		execute_turn(item);
+	else
+		execute_step(item);
+}
