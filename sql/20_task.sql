@@ -84,7 +84,7 @@ CREATE TABLE durable.lease (
 	claimed_at	timestamptz NOT NULL,
 	kind		text COLLATE "C" NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
-	queue		text COLLATE "C",		-- null: tasks of several, or results
+	queue		text COLLATE "C" NOT NULL,	-- empty: tasks of several, or results
 	worker		text COLLATE "C",
 	ids			bigint[] NOT NULL,
 	CONSTRAINT lease_pkey PRIMARY KEY (id)
@@ -93,7 +93,7 @@ CREATE TABLE durable.lease (
 ALTER TABLE durable.lease ALTER COLUMN ids SET STORAGE EXTERNAL;
 COMMENT ON TABLE durable.lease IS
 'claim rounds: the token that proves them, how long they hold, and the ids they claimed';
-CREATE INDEX lease_until_idx ON durable.lease (namespace, lease_until);
+CREATE INDEX lease_until_idx ON durable.lease (namespace, queue, lease_until);
 
 CREATE TABLE durable.task_result (
 	id			bigint NOT NULL,

@@ -38,10 +38,10 @@ COMMENT ON FUNCTION durable.engine_now() IS
 'the engine''s clock: clock_timestamp() plus durable.clock_offset';
 
 CREATE FUNCTION durable.scan_hints(
-	OUT preloaded boolean, OUT full_passes bigint, OUT rescued bigint)
+	OUT preloaded boolean, OUT checks bigint, OUT rescued bigint)
 RETURNS record LANGUAGE c AS 'MODULE_PATHNAME', 'durable_scan_hints';
 COMMENT ON FUNCTION durable.scan_hints() IS
-'how the claim scan''s shared-memory hints fare: unhinted check passes, and rows those found behind a hint (0 is right)';
+'how the claim scan''s shared-memory hints fare: checks of what stands before them, and rows that those found behind a hint (0 is right)';
 
 -- Read with the caller's own rights: SELECT on the tables and their row security.
 CREATE FUNCTION durable.task_status(

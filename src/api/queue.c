@@ -90,14 +90,14 @@ Datum
 durable_scan_hints(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc = durable_result_desc(fcinfo);
-	uint64		full_passes;
+	uint64		checks;
 	uint64		rescued;
 	Datum		values[3];
 	bool		nulls[3] = {0};
 
-	durable_hint_counters(&full_passes, &rescued);
+	durable_hint_counters(&checks, &rescued);
 	values[0] = BoolGetDatum(durable_shared != NULL);
-	values[1] = Int64GetDatum((int64) full_passes);
+	values[1] = Int64GetDatum((int64) checks);
 	values[2] = Int64GetDatum((int64) rescued);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

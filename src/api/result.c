@@ -110,9 +110,8 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	text	   *namespace;
 	int			max;
 	int			n;
-	DurableTakeover takeover = {
-		.other_rounds = IsTransactionBlock() ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS
-	};
+	int			rounds = 0;
+	TimestampTz next;
 
 	durable_require_writable("durable.claim_results()");
 	InitMaterializedSRF(fcinfo, 0);
@@ -123,7 +122,9 @@ durable_claim_results(PG_FUNCTION_ARGS)
 	durable_access_require(namespace, PRIVILEGE_START);
 	durable_require_active();
 
-	durable_take_over_lapsed(namespace, NULL, 0, now, &takeover);
+	(void) durable_take_over_lapsed(namespace, cstring_to_text(""), now,
+									IsTransactionBlock() ? DURABLE_BLOCK_ROUNDS :
+									DURABLE_CLAIM_ROUNDS, &rounds, &next);
 	durable_lease_new(&lease);
 	lease.kind = LEASE_OF_RESULTS;
 	lease.namespace = namespace;

@@ -116,8 +116,7 @@ look_for_work(Wait *wait)
 	wait->next = DURABLE_POSITION_END;
 	if (!wait->atomic)
 		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
-									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS,
-									  DURABLE_WAIT_ROUNDS);
+									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS);
 	found = durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);

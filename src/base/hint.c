@@ -46,7 +46,8 @@
 #define LEVEL_BUCKETS 256
 #define BUCKET_ENTRIES 4
 #define RECENT 32
-#define FULL_PASS_US (10 * USECS_PER_SEC)
+#define CHECK_US (10 * USECS_PER_SEC)
+#define MANY_LEVELS_US (60 * USECS_PER_SEC)
 
 typedef struct Entry
 {
@@ -55,7 +56,8 @@ typedef struct Entry
 	int64		position;
 	uint64		generation;		/* reports so far; never goes back */
 	uint64		used;			/* for choosing a victim */
-	TimestampTz last_full;
+	TimestampTz last_check;
+	int64		checked;		/* the next check begins here */
 	int64		recent[RECENT]; /* positions of the last reports */
 	int			nholes;
 	int64		holes[DURABLE_HINT_HOLES];	/* ascending, before position */
@@ -77,6 +79,7 @@ typedef struct Levels
 	uint64		life;			/* of this entry; never used twice */
 	uint64		used;
 	bool		known;			/* the list is complete */
+	TimestampTz since;
 	int			n;				/* more than DURABLE_LEVELS: too many to know */
 	int32		levels[DURABLE_LEVELS]; /* highest first */
 } Levels;
@@ -91,7 +94,7 @@ typedef struct LevelBucket
 
 typedef struct HintTable
 {
-	pg_atomic_uint64 full_passes;
+	pg_atomic_uint64 checks;
 	pg_atomic_uint64 rescued;
 	Bucket		buckets[BUCKETS];
 	LevelBucket level_buckets[LEVEL_BUCKETS];
@@ -114,7 +117,7 @@ durable_hint_shmem_startup(void)
 	if (found)
 		return;
 	memset(table, 0, sizeof(HintTable));
-	pg_atomic_init_u64(&table->full_passes, 0);
+	pg_atomic_init_u64(&table->checks, 0);
 	pg_atomic_init_u64(&table->rescued, 0);
 	for (int i = 0; i < BUCKETS; i++)
 		SpinLockInit(&table->buckets[i].lock);
@@ -165,7 +168,8 @@ make_entry(Bucket *bucket, const DurableKey *key, int32 level, TimestampTz now)
 	bucket->generation += 2 * RECENT;
 	victim->generation = bucket->generation;
 	victim->used = ++bucket->clock;
-	victim->last_full = now;
+	victim->last_check = now;
+	victim->checked = DURABLE_POSITION_MIN;
 	return victim;
 }
 
@@ -211,7 +215,6 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	Bucket	   *bucket;
 	Entry	   *entry;
 	TimestampTz now;
-	bool		full;
 
 	memset(hint, 0, sizeof(*hint));
 	hint->start = hint->expected = DURABLE_POSITION_MIN;
@@ -224,15 +227,15 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	entry = find_entry(bucket, key, level);
 	if (entry == NULL)
 		entry = make_entry(bucket, key, level, now);
-	full = now - entry->last_full >= FULL_PASS_US;
-	if (full)
-		entry->last_full = now;
-	else
+	if (now - entry->last_check >= CHECK_US)
 	{
-		hint->start = entry->position;
-		hint->nholes = entry->nholes;
-		memcpy(hint->holes, entry->holes, sizeof(hint->holes));
+		entry->last_check = now;
+		hint->check = true;
+		hint->check_from = entry->checked;
 	}
+	hint->start = entry->position;
+	hint->nholes = entry->nholes;
+	memcpy(hint->holes, entry->holes, sizeof(hint->holes));
 	hint->expected = entry->position;
 	hint->generation = entry->generation;
 	SpinLockRelease(&bucket->lock);
@@ -240,8 +243,21 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	hint->key = *key;
 	hint->level = level;
 	hint->tracked = true;
-	if (full)
-		pg_atomic_fetch_add_u64(&table->full_passes, 1);
+	if (hint->check)
+		pg_atomic_fetch_add_u64(&table->checks, 1);
+}
+
+void
+durable_hint_checked(const DurableHint *hint, int64 position)
+{
+	Bucket	   *bucket = bucket_of(&hint->key, hint->level);
+	Entry	   *entry;
+
+	SpinLockAcquire(&bucket->lock);
+	entry = find_entry(bucket, &hint->key, hint->level);
+	if (entry != NULL)
+		entry->checked = position;
+	SpinLockRelease(&bucket->lock);
 }
 
 void
@@ -353,7 +369,7 @@ find_levels(LevelBucket *bucket, const DurableKey *queue)
 
 /* The bucket's lock must be held. */
 static Levels *
-make_levels(LevelBucket *bucket, const DurableKey *queue)
+make_levels(LevelBucket *bucket, const DurableKey *queue, TimestampTz now)
 {
 	Levels	   *victim = &bucket->entries[0];
 
@@ -365,6 +381,7 @@ make_levels(LevelBucket *bucket, const DurableKey *queue)
 	victim->key = *queue;
 	victim->used = ++bucket->clock;
 	victim->life = bucket->clock;
+	victim->since = now;
 	victim->known = false;
 	victim->n = 0;
 	return victim;
@@ -400,11 +417,19 @@ durable_levels_begin(const DurableKey *queue, int32 *levels, uint64 *life)
 	LevelBucket *bucket = level_bucket_of(queue);
 	Levels	   *entry;
 	int			n = DURABLE_LEVELS_UNKNOWN;
+	TimestampTz now = GetCurrentTimestamp();
 
 	SpinLockAcquire(&bucket->lock);
 	entry = find_levels(bucket, queue);
+	/* a queue that had too many may have had them once */
+	if (entry != NULL && entry->n > DURABLE_LEVELS && now - entry->since > MANY_LEVELS_US)
+	{
+		entry->key.database = InvalidOid;
+		entry->used = 0;
+		entry = NULL;
+	}
 	if (entry == NULL)
-		entry = make_levels(bucket, queue);
+		entry = make_levels(bucket, queue, now);
 	*life = entry->life;
 	if (entry->n > DURABLE_LEVELS)
 		n = DURABLE_LEVELS_TOO_MANY;
@@ -494,8 +519,8 @@ durable_hint_forget(void)
 }
 
 void
-durable_hint_counters(uint64 *full_passes, uint64 *rescued)
+durable_hint_counters(uint64 *checks, uint64 *rescued)
 {
-	*full_passes = table ? pg_atomic_read_u64(&table->full_passes) : 0;
+	*checks = table ? pg_atomic_read_u64(&table->checks) : 0;
 	*rescued = table ? pg_atomic_read_u64(&table->rescued) : 0;
 }

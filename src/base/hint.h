@@ -29,6 +29,8 @@ typedef struct DurableHint
 	int64		start;			/* begin the scan here */
 	int64		expected;		/* no live row should stand before this */
 	uint64		generation;
+	bool		check;			/* first look at some entries from check_from on */
+	int64		check_from;
 	bool		tracked;		/* false: there is no entry to advance */
 	int			nholes;			/* before start, ascending */
 	int64		holes[DURABLE_HINT_HOLES];
@@ -42,6 +44,9 @@ extern void durable_hint_shmem_startup(void);
 
 /* Call before the scan looks at the first index entry. */
 extern void durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level);
+
+/* How far a check got; DURABLE_POSITION_MIN when it reached the hint. */
+extern void durable_hint_checked(const DurableHint *hint, int64 position);
 
 /* Before "position" the scan, which looked at the hint's holes too, saw only
  * entries that are dead for good, but for these (ascending). */
@@ -74,6 +79,6 @@ extern void durable_levels_learn(const DurableKey *queue, uint64 life,
 								 const int32 *levels, int n);
 extern void durable_levels_inserted(const DurableKey *queue, int32 level);
 
-extern void durable_hint_counters(uint64 *full_passes, uint64 *rescued);
+extern void durable_hint_counters(uint64 *checks, uint64 *rescued);
 
 #endif							/* DURABLE_HINT_H */

@@ -47,13 +47,13 @@ durable_walk_close(DurableWalk *walk)
 
 /* Positions are of type bigint or timestamptz, which compare alike. */
 static void
-look_at_hole(DurableWalk *walk, int64 position)
+look_from(DurableWalk *walk, StrategyNumber op, RegProcedure op_proc, int64 position)
 {
 	ScanKeyData keys[DURABLE_WALK_KEYS];
 
 	memcpy(keys, walk->keys, sizeof(keys));
-	ScanKeyInit(&keys[walk->nkeys - 1], keys[walk->nkeys - 1].sk_attno,
-				BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(position));
+	ScanKeyInit(&keys[walk->nkeys - 1], keys[walk->nkeys - 1].sk_attno, op, op_proc,
+				Int64GetDatum(position));
 	index_rescan(walk->scan, keys, walk->nkeys, NULL, 0);
 }
 
@@ -62,7 +62,8 @@ static void
 go_on(DurableWalk *walk)
 {
 	if (walk->next_hole < walk->hint.nholes)
-		look_at_hole(walk, walk->hint.holes[walk->next_hole++]);
+		look_from(walk, BTEqualStrategyNumber, F_INT8EQ,
+				  walk->hint.holes[walk->next_hole++]);
 	else
 	{
 		walk->in_holes = false;
@@ -82,24 +83,50 @@ durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 	else
 		memset(&walk->hint, 0, sizeof(walk->hint));
 	walk->in_holes = walk->hint.nholes > 0;
+	walk->check_left = walk->hint.check ? DURABLE_WALK_CHECK : 0;
+	if (walk->check_left > 0)
+		look_from(walk, BTGreaterEqualStrategyNumber, F_INT8GE, walk->hint.check_from);
+	else
+		go_on(walk);
+}
+
+static void
+end_check(DurableWalk *walk, bool complete)
+{
+	walk->check_left = 0;
+	durable_hint_checked(&walk->hint, complete ? DURABLE_POSITION_MIN : walk->position);
 	go_on(walk);
 }
 
 bool
 durable_walk_next(DurableWalk *walk)
 {
-	bool		isnull;
-
-	while (index_getnext_tid(walk->scan, ForwardScanDirection) == NULL)
+	for (;;)
 	{
-		if (!walk->in_holes)
-			return false;
-		go_on(walk);
+		bool		isnull;
+
+		if (index_getnext_tid(walk->scan, ForwardScanDirection) == NULL)
+		{
+			if (walk->check_left > 0)
+				end_check(walk, true);
+			else if (walk->in_holes)
+				go_on(walk);
+			else
+				return false;
+			continue;
+		}
+		walk->position = DatumGetInt64(index_getattr(walk->scan->xs_itup,
+													 walk->position_column,
+													 walk->scan->xs_itupdesc, &isnull));
+		if (walk->check_left == 0)
+			return true;
+		if (walk->position >= walk->hint.start)
+			end_check(walk, true);
+		else if (--walk->check_left == 0)
+			end_check(walk, false);
+		else
+			return true;
 	}
-	walk->position = DatumGetInt64(index_getattr(walk->scan->xs_itup,
-												 walk->position_column,
-												 walk->scan->xs_itupdesc, &isnull));
-	return true;
 }
 
 /* The current entry is not dead for good: it becomes a hole, or ends what the
@@ -125,7 +152,7 @@ durable_walk_visible(DurableWalk *walk)
 	ItemPointerData tid = walk->scan->xs_heaptid;
 	bool		visible = index_fetch_heap(walk->scan, walk->slot);
 
-	if (!walk->intact)
+	if (!walk->intact || walk->check_left > 0)
 		return visible;
 	if (visible)
 		note_undecided(walk, durable_row_is_live(walk->rel, &walk->slot->tts_tid));
@@ -138,7 +165,7 @@ durable_walk_visible(DurableWalk *walk)
 void
 durable_walk_stop(DurableWalk *walk, bool exhausted)
 {
-	if (!walk->intact || walk->in_holes)
+	if (!walk->intact || walk->in_holes || walk->check_left > 0)
 		return;
 	durable_hint_advance(&walk->hint,
 						 exhausted ? DURABLE_POSITION_END : walk->position,

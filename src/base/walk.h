@@ -19,6 +19,9 @@
  * worth looking again. */
 #define DURABLE_WALK_PATIENCE 200
 
+/* Entries before the hint that one check looks at. */
+#define DURABLE_WALK_CHECK 2000
+
 #define DURABLE_WALK_KEYS 4
 
 typedef struct DurableWalk
@@ -33,6 +36,7 @@ typedef struct DurableWalk
 	int64		position;			/* of the current entry */
 
 	DurableHint hint;
+	int			check_left;		/* entries that the check may still look at; 0: over */
 	int			next_hole;		/* the hole to look at next */
 	bool		in_holes;
 	bool		intact;			/* all entries met are dead for good, but for */

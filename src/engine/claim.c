@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -121,7 +122,7 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 		round->lease.queue = queue;
 	}
 	else if (round->lease.queue != queue)
-		round->lease.queue = NULL;
+		round->lease.queue = cstring_to_text("");
 	round->sink(&task, &round->lease, round->arg);
 	round->lease.ids[round->lease.nids++] = id;
 }
@@ -165,8 +166,7 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 	durable_commit_claim_begin();
 	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, round.now,
 							block ? claim->max_tasks : Max(claim->max_tasks, DURABLE_CLAIM_TASKS),
-							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS,
-							block ? 0 : DURABLE_CLAIM_ROUNDS);
+							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS);
 	take_ready(&round, durable_snapshot_push());
 	if (round.lease.nids > 0)
 	{
@@ -220,19 +220,25 @@ due_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Times
 	return found;
 }
 
+/* The mixed rounds last. */
 static bool
 lapsed_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, TimestampTz now)
 {
-	DurableLapsedScan scan;
-	DurableLease lease;
 	bool		found = false;
 
-	if (!durable_lapsed_scan_open(&scan, snapshot, namespace, now))
-		return false;
-	while (!found && durable_lapsed_scan_next(&scan, &lease))
-		found = durable_row_is_live(scan.walk.rel, &lease.tid) &&
-			durable_lease_concerns(&lease, queues, nqueues);
-	durable_lapsed_scan_close(&scan);
+	for (int i = 0; i <= nqueues && !found; i++)
+	{
+		DurableLapsedScan scan;
+		DurableLease lease;
+		text	   *queue = i < nqueues ? queues[i] : cstring_to_text("");
+
+		if (!durable_lapsed_scan_open(&scan, snapshot, namespace, queue, now))
+			continue;
+		while (!found && durable_lapsed_scan_next(&scan, &lease))
+			found = durable_row_is_live(scan.walk.rel, &lease.tid) &&
+				durable_lease_concerns(&lease, queues, nqueues);
+		durable_lapsed_scan_close(&scan);
+	}
 	return found;
 }
 

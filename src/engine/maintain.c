@@ -161,7 +161,7 @@ durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues)
 
 	if (lease->kind != LEASE_OF_TASKS)
 		return false;
-	if (lease->queue != NULL)
+	if (VARSIZE_ANY_EXHDR(lease->queue) > 0)
 		return is_one_of(PointerGetDatum(lease->queue), queues, nqueues);
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	for (int i = 0; i < lease->nids && !concerns; i++)
@@ -176,56 +176,61 @@ durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues)
 	return concerns;
 }
 
-void
-durable_take_over_lapsed(text *namespace, text **queues, int nqueues, TimestampTz now,
-						 DurableTakeover *takeover)
+int
+durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_rounds,
+						 int *rounds, TimestampTz *next)
 {
 	DurableLapsedScan scan;
 	DurableLease lease;
 	DurableTables tables;
+	int			taken = 0;
 	int			passed = 0;
 	bool		open;
 
 	durable_tables_init(&tables);
-	open = durable_lapsed_scan_open(&scan, durable_snapshot_push(), namespace, now);
-	while (open && passed < DURABLE_ROUNDS_SEEN && durable_lapsed_scan_next(&scan, &lease))
+	open = durable_lapsed_scan_open(&scan, durable_snapshot_push(), namespace, queue, now);
+	while (open && max_rounds > 0 && passed < DURABLE_ROUNDS_SEEN &&
+		   durable_lapsed_scan_next(&scan, &lease))
 	{
-		bool		own = durable_lease_concerns(&lease, queues, nqueues);
-		int		   *left = own ? &takeover->own_rounds : &takeover->other_rounds;
-		int			tasks;
+		int			tasks = take_over(&tables, &lease, now);
 
-		tasks = *left > 0 ? take_over(&tables, &lease, now) : -1;
-		/* one that was empty cost little, and nobody else wants it */
-		if (tasks <= 0)
+		/* an empty one costs little, and nobody else wants it */
+		if (tasks > 0)
+			max_rounds--;
+		else
 			passed++;
 		if (tasks < 0)
 			continue;
 		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
-		takeover->tasks += tasks;
-		takeover->rounds++;
-		if (tasks > 0)
-			(*left)--;
+		taken += tasks;
+		(*rounds)++;
 	}
 	if (open)
 		durable_lapsed_scan_close(&scan);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
-	takeover->next = scan.next;
+	*next = scan.next;
+	return taken;
 }
 
 TimestampTz
 durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
-				 int max_tasks, int own_rounds, int other_rounds)
+				 int max_tasks, int max_rounds)
 {
-	DurableTakeover takeover = {.own_rounds = own_rounds, .other_rounds = other_rounds};
-	TimestampTz next;
+	TimestampTz next = DURABLE_POSITION_END;
+	int			rounds = 0;
 
-	durable_take_over_lapsed(namespace, queues, nqueues, now, &takeover);
-	next = takeover.next;
-	for (int i = 0; i < nqueues; i++)
+	/* the last list is that of the rounds with tasks of several queues */
+	for (int i = 0; i <= nqueues; i++)
 	{
 		TimestampTz due;
 
+		(void) durable_take_over_lapsed(namespace,
+										i < nqueues ? queues[i] : cstring_to_text(""),
+										now, max_rounds, &rounds, &due);
+		next = Min(next, due);
+		if (i == nqueues)
+			break;
 		(void) durable_promote_due(namespace, queues[i], now, max_tasks, &due);
 		next = Min(next, due);
 	}
@@ -238,6 +243,7 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 {
 	DurableListName *lists;
 	TimestampTz next;
+	int			ended = 0;
 	int			n;
 
 	n = durable_delayed_lists(&lists);
@@ -245,12 +251,8 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 		*promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
 										 max - (int) *promoted, &next);
 	n = durable_lease_lists(&lists);
-	for (int i = 0; i < n && *rounds < max; i++)
-	{
-		DurableTakeover takeover = {.other_rounds = max - (int) *rounds};
-
-		durable_take_over_lapsed(lists[i].namespace, NULL, 0, now, &takeover);
-		*taken_over += takeover.tasks;
-		*rounds += takeover.rounds;
-	}
+	for (int i = 0; i < n && ended < max; i++)
+		*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
+												max - ended, &ended, &next);
+	*rounds = ended;
 }

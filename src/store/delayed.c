@@ -133,7 +133,7 @@ durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot,
 	scan->now = now;
 	scan->patience = DURABLE_WALK_PATIENCE;
 	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
-	if (scan->next > now)
+	if (scan->next > now && !hint.check)
 		return false;
 	durable_walk_open(&scan->walk, REL_TASK_DELAYED, IDX_DELAYED_DUE, snapshot,
 					  DUE_RUN_AT, DUE_RUN_AT);

@@ -29,7 +29,7 @@ extern void durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz 
 extern void durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 										TimestampTz run_at, int32 priority,
 										text *namespace, text *queue);
-/* A queue that has delayed tasks; or, for leases, a namespace (queue NULL). */
+/* A queue that has delayed tasks, or leases. */
 typedef struct DurableListName
 {
 	text	   *namespace;

@@ -33,14 +33,35 @@ static const char *const kind_names[] = {
 };
 
 static DurableKey
-lapse_key(const text *namespace)
+lapse_key(const text *namespace, const text *queue)
 {
 	DurableKey	none = {{0, 0}, InvalidOid};
 
 	if (durable_shared == NULL)
 		return none;
 	return durable_key("lease", VARDATA_ANY(namespace), VARSIZE_ANY_EXHDR(namespace),
-					   NULL, 0);
+					   VARDATA_ANY(queue), VARSIZE_ANY_EXHDR(queue));
+}
+
+/* Random bytes are cheap by the hundred and dear one by one. Each is handed out
+ * once; a forked child never inherits the rest, backends do not fork. */
+static void
+draw_secret(uint8 *target, int length)
+{
+	static uint8 pool[1024];
+	static int	used = sizeof(pool);
+
+	if (used + length > (int) sizeof(pool))
+	{
+		if (!pg_strong_random(pool, sizeof(pool)))
+			ereport(ERROR,
+					errcode(ERRCODE_INTERNAL_ERROR),
+					errmsg("could not generate random values"));
+		used = 0;
+	}
+	memcpy(target, pool + used, length);
+	explicit_bzero(pool + used, length);
+	used += length;
 }
 
 void
@@ -49,14 +70,11 @@ durable_lease_new(DurableLease *lease)
 	uint64		number;
 
 	memset(lease, 0, sizeof(DurableLease));
+	lease->queue = cstring_to_text("");
 	lease->id = durable_sequence_next(SEQ_LEASE);
 	number = pg_hton64((uint64) lease->id);
 	memcpy(lease->token.data, &number, sizeof(number));
-	if (!pg_strong_random(lease->token.data + sizeof(number),
-						  UUID_LEN - sizeof(number)))
-		ereport(ERROR,
-				errcode(ERRCODE_INTERNAL_ERROR),
-				errmsg("could not generate random values"));
+	draw_secret(lease->token.data + sizeof(number), UUID_LEN - sizeof(number));
 }
 
 TimestampTz
@@ -79,7 +97,7 @@ lease_to_row(const DurableLease *lease, DurableRow *row)
 	durable_row_set(row, LEASE_CLAIMED_AT, TimestampTzGetDatum(lease->claimed_at));
 	durable_row_set(row, LEASE_KIND, CStringGetTextDatum(kind_names[lease->kind]));
 	durable_row_set(row, LEASE_NAMESPACE, PointerGetDatum(lease->namespace));
-	durable_row_set_pointer(row, LEASE_QUEUE, lease->queue);
+	durable_row_set(row, LEASE_QUEUE, PointerGetDatum(lease->queue));
 	durable_row_set_pointer(row, LEASE_WORKER, lease->worker);
 	/* a long list that has not changed is not written again */
 	durable_row_set_pointer(row, LEASE_IDS, lease->stored_ids != NULL ? (void *) lease->stored_ids :
@@ -97,8 +115,7 @@ lease_from_row(const DurableRow *row, DurableLease *lease)
 	lease->kind = strcmp(TextDatumGetCString(row->values[LEASE_KIND]), "task") == 0 ?
 		LEASE_OF_TASKS : LEASE_OF_RESULTS;
 	lease->namespace = DatumGetTextPCopy(row->values[LEASE_NAMESPACE]);
-	lease->queue = row->nulls[LEASE_QUEUE] ? NULL :
-		DatumGetTextPCopy(row->values[LEASE_QUEUE]);
+	lease->queue = DatumGetTextPCopy(row->values[LEASE_QUEUE]);
 	lease->worker = row->nulls[LEASE_WORKER] ? NULL :
 		DatumGetTextPCopy(row->values[LEASE_WORKER]);
 	lease->stored_ids = (struct varlena *) DatumGetPointer(datumCopy(row->values[LEASE_IDS],
@@ -115,7 +132,7 @@ announce(const DurableLease *lease)
 
 	if (durable_shared == NULL)
 		return;
-	key = lapse_key(lease->namespace);
+	key = lapse_key(lease->namespace, lease->queue);
 	durable_hint_inserted(&key, 0, lease->until, lease->until);
 }
 
@@ -216,21 +233,22 @@ durable_lease_delete(const DurableLease *lease, bool wait)
 
 bool
 durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
-						 text *namespace, TimestampTz now)
+						 text *namespace, text *queue, TimestampTz now)
 {
-	DurableKey	key = lapse_key(namespace);
+	DurableKey	key = lapse_key(namespace, queue);
 	DurableHint hint;
-	ScanKeyData keys[2];
+	ScanKeyData keys[3];
 
 	durable_hint_begin(&hint, &key, 0);
 	scan->now = now;
 	scan->patience = DURABLE_WALK_PATIENCE;
 	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
-	if (scan->next > now)
+	if (scan->next > now && !hint.check)
 		return false;
-	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 2, 2);
+	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 3, 3);
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(namespace));
-	ScanKeyInit(&keys[1], 2, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
+	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(queue));
+	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
 				TimestampTzGetDatum(hint.start));
 	durable_walk_start(&scan->walk, keys, &hint);
 	return true;
@@ -273,16 +291,17 @@ durable_lapsed_scan_close(DurableLapsedScan *scan)
 }
 
 static DurablePlan lists_plan = {
-	.name = "namespaces with leases",
+	.name = "queues with leases",
 	.sql =
 	"WITH RECURSIVE hop AS ("
-	" (SELECT l.namespace FROM durable.lease l ORDER BY l.namespace LIMIT 1)"
+	" (SELECT l.namespace, l.queue FROM durable.lease l"
+	"  ORDER BY l.namespace, l.queue LIMIT 1)"
 	" UNION ALL"
-	" SELECT n.namespace FROM hop CROSS JOIN LATERAL ("
-	"  SELECT l.namespace FROM durable.lease l"
-	"  WHERE l.namespace OPERATOR(pg_catalog.>) hop.namespace"
-	"  ORDER BY l.namespace LIMIT 1) n)"
-	" SELECT hop.namespace FROM hop",
+	" SELECT n.namespace, n.queue FROM hop CROSS JOIN LATERAL ("
+	"  SELECT l.namespace, l.queue FROM durable.lease l"
+	"  WHERE ROW(l.namespace, l.queue) OPERATOR(pg_catalog.>) ROW(hop.namespace, hop.queue)"
+	"  ORDER BY l.namespace, l.queue LIMIT 1) n)"
+	" SELECT hop.namespace, hop.queue FROM hop",
 };
 
 int
@@ -297,7 +316,7 @@ durable_lease_lists(DurableListName **lists)
 	for (int i = 0; i < n; i++)
 	{
 		(*lists)[i].namespace = durable_plan_text(i, 1, caller);
-		(*lists)[i].queue = NULL;
+		(*lists)[i].queue = durable_plan_text(i, 2, caller);
 	}
 	durable_plan_end();
 	return n;

@@ -45,7 +45,7 @@ typedef struct DurableLease
 	TimestampTz claimed_at;
 	DurableLeaseKind kind;
 	text	   *namespace;
-	text	   *queue;			/* of all its tasks, or NULL */
+	text	   *queue;			/* of all its tasks; empty: several, or results */
 	text	   *worker;			/* or NULL */
 	int			nids;
 	int64	   *ids;			/* ascending */
@@ -75,7 +75,7 @@ extern bool durable_lease_lock(const DurableLease *lease);
 extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
 extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
 
-/* Leases of a namespace that have lapsed; as with delayed tasks, opening is cheap when
+/* Leases of a queue (or of several: empty) that have lapsed; as with delayed tasks, opening is cheap when
  * none can have. */
 typedef struct DurableLapsedScan
 {
@@ -85,11 +85,11 @@ typedef struct DurableLapsedScan
 	int			patience;
 } DurableLapsedScan;
 
-/* the namespaces that have leases */
+/* the queues that have leases */
 extern int	durable_lease_lists(DurableListName **lists);
 
 extern bool durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
-									 text *namespace, TimestampTz now);
+									 text *namespace, text *queue, TimestampTz now);
 extern bool durable_lapsed_scan_next(DurableLapsedScan *scan, DurableLease *lease);
 extern void durable_lapsed_scan_close(DurableLapsedScan *scan);
 

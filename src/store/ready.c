@@ -226,7 +226,7 @@ enter_level(DurableReadyScan *scan)
 			return false;
 		scan->priority = scan->levels[scan->next_level++];
 		durable_hint_begin(&hint, &scan->key, scan->priority);
-	} while (hint.start == DURABLE_POSITION_END && hint.nholes == 0);
+	} while (hint.start == DURABLE_POSITION_END && hint.nholes == 0 && !hint.check);
 	start_walk(scan, BTEqualStrategyNumber, F_INT4EQ, scan->priority, hint.start, &hint);
 	scan->in_level = true;
 	return true;

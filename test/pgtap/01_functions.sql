@@ -95,7 +95,7 @@ SELECT is(pg_temp.out_columns('task_status'),
 	'created_at timestamp with time zone, run_at timestamp with time zone, finished_at timestamp with time zone, progress jsonb, '
 	'heartbeat_at timestamp with time zone', 'columns of task_status');
 SELECT is(pg_temp.out_columns('queue_depth'), 'ready bigint, claimed bigint, delayed bigint, parked bigint, oldest_ready interval', 'columns of queue_depth');
-SELECT is(pg_temp.out_columns('scan_hints'), 'preloaded boolean, full_passes bigint, rescued bigint', 'columns of scan_hints');
+SELECT is(pg_temp.out_columns('scan_hints'), 'preloaded boolean, checks bigint, rescued bigint', 'columns of scan_hints');
 
 -- the rules for all of them
 SELECT is_empty('SELECT name FROM procs WHERE obj_description(oid, ''pg_proc'') IS NULL', 'every function has a comment');

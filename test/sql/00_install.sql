@@ -56,6 +56,9 @@ DROP SCHEMA durable;
 CREATE SCHEMA elsewhere;
 CREATE EXTENSION durable SCHEMA elsewhere;
 DROP SCHEMA elsewhere;
+CREATE EXTENSION durable;
+ALTER EXTENSION durable SET SCHEMA public;
+DROP EXTENSION durable;
 
 -- created and dropped in one transaction, and rolled back both ways
 BEGIN;

@@ -121,6 +121,9 @@ SELECT count(*) FROM durable.dispatch_many('many', '{}');
 -- ids that are taken, or given twice, are left alone; the others are queued
 SELECT * FROM durable.dispatch_many('many', '{10, 11, 12, 13}'::jsonb[], task_ids => '{a, n1, n1, n2}');
 SELECT task_id, input FROM durable.claim('{many}', 10);
+-- a null among the ids is a generated one
+SELECT left(d, 1) AS starts FROM durable.dispatch_many('nulls', '{1,2,3}', task_ids => '{x,NULL,y}') d;
+SELECT input FROM durable.claim('{nulls}', 10);
 -- the common arguments
 SELECT * FROM durable.dispatch_many('many', '{1}', 'queue', 'default', 7, '2999-01-01 00:00+00', 3, '1 s', '5 s',
                                     '{"h": 1}', 'fixed', true, '{all}');
@@ -158,6 +161,20 @@ $$ BEGIN PERFORM durable.dispatch('order', to_jsonb(new), 'order-' || new.id, qu
 CREATE TRIGGER placed AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION order_placed();
 INSERT INTO orders VALUES (7, 'c7'), (8, 'c8'), (1, 'again');
 SELECT task_id, input FROM durable.claim('{trigger}', 10);
+-- when the transaction commits
+DROP TRIGGER placed ON orders;
+CREATE CONSTRAINT TRIGGER placed AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION order_placed();
+BEGIN;
+INSERT INTO orders VALUES (9, 'c9');
+SELECT count(*) FROM durable.claim('{trigger}', 10);
+COMMIT;
+SELECT task_id FROM durable.claim('{trigger}', 10);
+-- through a cursor
+BEGIN;
+DECLARE c CURSOR FOR SELECT durable.dispatch('cursor', to_jsonb(i), 'cursor-' || i) FROM generate_series(1, 5) i;
+FETCH 2 FROM c;
+COMMIT;
+SELECT task_id FROM durable.claim('{cursor}', 10);
 DROP TABLE orders;
 DROP FUNCTION order_placed;
 

@@ -86,6 +86,29 @@ SELECT status, reclaims FROM durable.task_status('f1');
 SELECT task_id, reclaims FROM durable.claim('{f}');
 RESET durable.clock_offset;
 
+-- a claim of one queue is not put off by what lapsed in others, in a block or not,
+-- and however often it is rolled back
+SELECT count(*) FROM durable.dispatch_many('others', ARRAY(SELECT to_jsonb(i) FROM generate_series(1, 25) i));
+SELECT count(*) FROM generate_series(1, 25) i, durable.claim(ARRAY['others', 'x' || i], lease => '1 s');
+SELECT count(*) FROM durable.dispatch_many('g', '{1,2,3}', task_ids => '{g1,g2,g3}');
+SELECT count(*) FROM generate_series(1, 2) i, durable.claim(ARRAY['g', 'x' || i], lease => '2 s');
+SET durable.clock_offset = 20;
+BEGIN;
+SELECT task_id, reclaims FROM durable.claim('{g}', 10);
+ROLLBACK;
+BEGIN;
+CALL durable.wait_for_work('{g}', '0');
+SELECT task_id, reclaims FROM durable.claim('{g}');
+ROLLBACK;
+BEGIN;
+SELECT task_id, reclaims FROM durable.claim('{g}', 2, lease => '1 hour');
+COMMIT;
+SELECT task_id, reclaims FROM durable.claim('{g}', lease => '1 hour');
+SELECT task_id, reclaims FROM durable.claim('{g}', lease => '1 hour');
+SELECT count(*) FROM durable.claim('{g}');
+CALL durable.wait_for_work('{g}', '0');
+RESET durable.clock_offset;
+
 --
 -- the bound: three takeovers, and the next one ends it
 --

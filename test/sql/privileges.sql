@@ -171,6 +171,15 @@ SELECT durable.require_access(NULL, 'read');
 CREATE FUNCTION pg_temp.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN RAISE INFO 'leaked %', $1; RETURN true; END $$;
 SELECT count(*) FROM durable.task WHERE pg_temp.leak(task_id) AND name = 'q';
 DROP FUNCTION pg_temp.leak;
+-- nor does a parallel query
+SELECT set_config(CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'force_parallel_mode' ELSE 'debug_parallel_query' END, 'on', false) \g /dev/null
+SET parallel_setup_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SELECT namespace, count(*) FROM durable.task GROUP BY namespace;
+SELECT count(*) FROM durable.task_progress;
+SELECT ready, claimed, delayed FROM durable.queue_depth('q', 'tenant');
+RESET ALL;
+SET ROLE durable_test_app;
 -- nor does naming the token help
 RESET ROLE;
 SELECT token AS foreign FROM tokens WHERE name = 'work-default' \gset

@@ -60,7 +60,7 @@ SELECT durable.dispatch('e', task_id => 'e1', run_at => durable.engine_now() + '
 SELECT count(*) FROM durable.claim('{e}', lease => '10 s');
 SELECT durable.pause_queue('e');
 SET durable.clock_offset = '2min';
-SELECT durable.sweep();
+SELECT s ->> 'promoted' AS promoted, s ->> 'taken_over' AS taken_over FROM durable.sweep() s;
 SELECT count(*) FROM durable.claim('{e}');
 SELECT ready, claimed, delayed FROM durable.queue_depth('e');
 SELECT durable.resume_queue('e');
@@ -249,6 +249,8 @@ SELECT durable.sweep(2) ->> 'promoted' AS promoted;
 SELECT durable.sweep(2) ->> 'promoted' AS promoted;
 SELECT durable.sweep(2) ->> 'promoted' AS promoted;
 SELECT ready, delayed FROM durable.queue_depth('s');
+-- it tells what it did
+SELECT key, jsonb_typeof(value) AS type FROM jsonb_each(durable.sweep()) ORDER BY key COLLATE "C";
 -- the order is priority and age, not when they became due
 SELECT task_id FROM durable.claim('{s}', 10);
 RESET durable.clock_offset;

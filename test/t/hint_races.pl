@@ -264,8 +264,19 @@ is($look->query('SELECT count(*) - count(DISTINCT task_id) FROM ledger'), 0, 'no
 is( $look->query(q{SELECT count(*) FROM dispatched d FULL JOIN ledger l USING (task_id)
 		WHERE d.task_id IS NULL OR l.task_id IS NULL}),
 	0, 'each one that was dispatched, and not cancelled, was settled');
+# Rows that an administrator puts back by hand are found too.
+my $id = $look->query("SELECT durable.dispatch('hand', task_id => 'by hand')");
+is($look->query("SELECT task_id FROM durable.claim('{hand}')"), $id, 'a queue is claimed empty');
+is($look->query("SELECT count(*) FROM durable.claim('{hand}')"), 0, 'and looked at again');
+my $put = q{WITH t AS (SELECT id, priority, namespace, queue FROM durable.task WHERE task_id = 'by hand')
+	INSERT INTO durable.task_ready (id, priority, namespace, queue) SELECT id, priority, namespace, queue FROM t};
+$holders[0]->query("BEGIN; $put");
+is($look->query("SELECT count(*) FROM durable.claim('{hand}')"), 0, 'a row put back by hand is not seen before its commit');
+$holders[0]->query('COMMIT');
+is($look->query("SELECT task_id FROM durable.claim('{hand}')"), $id, 'but at once afterwards');
+is($look->query('SELECT rescued FROM durable.scan_hints()'), 0, 'without being rescued');
 note 'settled: ' . $look->query('SELECT count(*) FROM ledger') . ', full passes: '
-	. $look->query('SELECT full_passes FROM durable.scan_hints()');
+	. $look->query('SELECT checks FROM durable.scan_hints()');
 $_->quit for @holders, $pin, $look;
 
 $node->stop;
