@@ -12,7 +12,6 @@ CREATE TABLE durable.workflow (
 	body			text NOT NULL,
 	queue			text COLLATE "C" NOT NULL,
 	tags			text[] NOT NULL,
-	input_check		text,
 	CONSTRAINT workflow_pkey PRIMARY KEY (namespace, name, version)
 );
 COMMENT ON TABLE durable.workflow IS
@@ -33,10 +32,9 @@ SELECT pg_catalog.pg_extension_config_dump('durable.handler', '');
 
 CREATE FUNCTION durable.register_workflow(
 	name text, body text, version text DEFAULT '1', namespace text DEFAULT NULL,
-	tags text[] DEFAULT '{}', queue text DEFAULT NULL, input_check text DEFAULT NULL,
-	atomic boolean DEFAULT false)
+	tags text[] DEFAULT '{}', queue text DEFAULT NULL, atomic boolean DEFAULT false)
 RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'durable_register_workflow';
-COMMENT ON FUNCTION durable.register_workflow(text, text, text, text, text[], text, text, boolean) IS
+COMMENT ON FUNCTION durable.register_workflow(text, text, text, text, text[], text, boolean) IS
 'define a workflow, or replace the definition of this version; its body runs as the role that registers it';
 
 CREATE FUNCTION durable.unregister_workflow(

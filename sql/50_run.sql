@@ -34,7 +34,7 @@ CREATE TABLE durable.run (
 	input				jsonb,
 	CONSTRAINT run_pkey PRIMARY KEY (id),
 	CONSTRAINT run_run_id_key UNIQUE (run_id)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+) USING heap WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE durable.run IS 'executions of workflows';
 SELECT pg_catalog.pg_extension_config_dump('durable.run', '');
 
@@ -53,7 +53,7 @@ CREATE TABLE durable.checkpoint (
 	error		jsonb,
 	input		jsonb,
 	CONSTRAINT checkpoint_pkey PRIMARY KEY (run, seq)
-) WITH (fillfactor = 90);
+) USING heap WITH (fillfactor = 90);
 COMMENT ON TABLE durable.checkpoint IS 'the recorded outcome of each operation of each run';
 SELECT pg_catalog.pg_extension_config_dump('durable.checkpoint', '');
 
@@ -63,7 +63,7 @@ CREATE TABLE durable.waiter (
 	namespace	text COLLATE "C" NOT NULL,
 	token		text COLLATE "C" NOT NULL,
 	CONSTRAINT waiter_pkey PRIMARY KEY (namespace, token)
-);
+) USING heap;
 COMMENT ON TABLE durable.waiter IS 'which run waits for which signal at which position';
 SELECT pg_catalog.pg_extension_config_dump('durable.waiter', '');
 
@@ -74,7 +74,7 @@ CREATE TABLE durable.signal_buffer (
 	token		text COLLATE "C" NOT NULL,
 	payload		jsonb,
 	CONSTRAINT signal_buffer_pkey PRIMARY KEY (namespace, token, id)
-);
+) USING heap;
 COMMENT ON TABLE durable.signal_buffer IS 'signals that nobody waits for yet, first in first out by token';
 SELECT pg_catalog.pg_extension_config_dump('durable.signal_buffer', '');
 

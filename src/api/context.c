@@ -156,7 +156,7 @@ dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
 		return seq;
 	op = durable_turn_operation(turn, seq);
 	read_policy(turn, fcinfo, 2, op);
-	op->target = keep_text(turn, durable_arg_name(fcinfo, 7, "queue", true));
+	op->target = keep_text(turn, durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true)));
 	op->has_priority = !PG_ARGISNULL(8);
 	op->priority = op->has_priority ? PG_GETARG_INT32(8) : 0;
 	checkpoint = durable_turn_record(turn, seq, KIND_STEP, name, CHECKPOINT_PENDING, NULL);

@@ -28,16 +28,12 @@ DURABLE_FUNCTION(durable_unregister_handler);
 
 /* The signature of a function that fits, as it will be stored. */
 static text *
-function_argument(FunctionCallInfo fcinfo, int n, const char *argument, bool nullable)
+function_argument(FunctionCallInfo fcinfo, int n, const char *argument)
 {
 	bool		strict;
 
 	if (PG_ARGISNULL(n))
-	{
-		if (nullable)
-			return NULL;
 		durable_error_null(argument);
-	}
 	return durable_function_signature(durable_function_lookup(PG_GETARG_TEXT_PP(n), &strict));
 }
 
@@ -59,14 +55,13 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 	workflow.name = durable_arg_name(fcinfo, 0, "name", false);
 	workflow.namespace = durable_arg_namespace(fcinfo, 3);
 	durable_access_require(workflow.namespace, PRIVILEGE_WORK);
-	workflow.body = function_argument(fcinfo, 1, "body", false);
+	workflow.body = function_argument(fcinfo, 1, "body");
 	workflow.version = durable_arg_name(fcinfo, 2, "version", false);
 	workflow.tags = PG_ARGISNULL(4) ? construct_empty_array(TEXTOID) : PG_GETARG_ARRAYTYPE_P(4);
-	workflow.queue = durable_arg_name(fcinfo, 5, "queue", true);
+	workflow.queue = durable_check_queue(durable_arg_name(fcinfo, 5, "queue", true));
 	if (workflow.queue == NULL)
 		workflow.queue = durable_owner_queue(workflow.owner);
-	workflow.input_check = function_argument(fcinfo, 6, "input_check", true);
-	workflow.atomic = !PG_ARGISNULL(7) && PG_GETARG_BOOL(7);
+	workflow.atomic = !PG_ARGISNULL(6) && PG_GETARG_BOOL(6);
 	if (!durable_workflow_store(&workflow))
 		not_owner("workflow", workflow.name);
 	PG_RETURN_VOID();
@@ -96,7 +91,7 @@ durable_register_handler(PG_FUNCTION_ARGS)
 
 	durable_require_writable("durable.register_handler()");
 	handler.name = durable_arg_name(fcinfo, 0, "name", false);
-	handler.handler = function_argument(fcinfo, 1, "handler", false);
+	handler.handler = function_argument(fcinfo, 1, "handler");
 	handler.namespace = durable_arg_namespace(fcinfo, 2);
 	durable_access_require(handler.namespace, PRIVILEGE_WORK);
 	if (!durable_handler_store(&handler))

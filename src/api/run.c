@@ -103,20 +103,6 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 	spec->headers = durable_arg_payload(fcinfo, 9, "headers");
 }
 
-/* The workflow's own check raises what it does not like. */
-static void
-check_input(const DurableWorkflow *workflow, void *input)
-{
-	bool		strict;
-	Oid			function;
-
-	if (workflow->input_check == NULL)
-		return;
-	function = durable_function_lookup(workflow->input_check, &strict);
-	(void) durable_function_call(function, strict, input == NULL ? NULL :
-								 DatumGetJsonbP(PointerGetDatum(input)));
-}
-
 /* A taken id must be one that the caller may know of. */
 static void
 start_one(DurableRunSpec *spec)
@@ -124,7 +110,6 @@ start_one(DurableRunSpec *spec)
 	int64		id;
 	DurableRow	row;
 
-	check_input(spec->workflow, spec->input);
 	if (durable_run_start(spec))
 		return;
 	durable_snapshot_push();

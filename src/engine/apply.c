@@ -98,11 +98,17 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	}
 	durable_snapshot_push();
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
-	durable_writer_open(&writer, REL_TASK, false);
+	durable_writer_open(&writer, REL_TASK, true);
 	holds = !durable_run_has_ended(&run->row) &&
 		durable_task_find_number(&by_id, turn->run, &task) &&
 		durable_task_held_by(&task, lease->id) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
+	/* a turn that gets this far is progress: earlier lapses count no more */
+	if (holds && DatumGetInt32(task.values[TASK_RECLAIMS]) > 0)
+	{
+		durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
+		(void) durable_writer_update(&writer, &task, true);
+	}
 	durable_writer_close(&writer);
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
@@ -286,8 +292,16 @@ write_history(DurableTurn *turn, bool *recheck)
 	durable_writer_open(&writer, REL_CHECKPOINT, true);
 	for (int i = 0; i < turn->nhistory; i++)
 	{
-		if (turn->history[i].changed)
-			durable_checkpoint_write(&writer, turn->run, &turn->history[i]);
+		DurableCheckpoint *checkpoint = &turn->history[i];
+
+		if (!checkpoint->changed)
+			continue;
+		/* a wait that is over in another way than by its signal */
+		if (checkpoint->kind == KIND_SIGNAL && checkpoint->stored &&
+			checkpoint->status != CHECKPOINT_PENDING)
+			(void) durable_waiter_remove(turn->namespace, checkpoint->name,
+										 turn->run, checkpoint->seq);
+		durable_checkpoint_write(&writer, turn->run, checkpoint);
 	}
 	durable_writer_close(&writer);
 }
@@ -361,6 +375,7 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int left)
 
 	(void) update_run(turn, run);
 	durable_run_set_status(row, RUN_SUSPENDED);
+	durable_row_set_null(row, RUN_WAKE_AT);
 	if (left > 0)
 	{
 		durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(turn->awaited_first));

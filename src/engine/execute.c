@@ -29,13 +29,13 @@
 #include "engine/apply.h"
 #include "engine/claim.h"
 #include "engine/execute.h"
+#include "engine/maintain.h"
 #include "engine/run.h"
 #include "engine/settle.h"
 #include "engine/turn.h"
 #include "store/task.h"
 
-/* How long a claim of this session lasts unrenewed. */
-static const Interval work_lease = {.time = INT64CONST(300) * USECS_PER_SEC};
+static const Interval work_lease = {.time = DURABLE_SESSION_LEASE_US};
 
 /* A turn whose workflow this role does not have now is tried again this soon. */
 #define UNKNOWN_WORKFLOW_US (5 * USECS_PER_SEC)
@@ -59,10 +59,14 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 {
 	DurableClaim claim = {
 		.namespace = namespace, .queues = queues, .nqueues = nqueues,
-		.max_tasks = 1, .lease = &work_lease
+		.max_tasks = 1, .lease = &work_lease,
+		.worker = cstring_to_text(DURABLE_SESSION_WORKER)
 	};
 
-	return durable_claim_tasks(&claim, keep_item, item) == 1;
+	if (durable_claim_tasks(&claim, keep_item, item) != 1)
+		return false;
+	durable_lease_hold(item->lease.id);
+	return true;
 }
 
 /*
@@ -312,4 +316,5 @@ durable_execute(const DurableWorkItem *item)
 		execute_turn(item);
 	else
 		execute_step(item);
+	durable_lease_let_go(item->lease.id);
 }

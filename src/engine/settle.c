@@ -40,6 +40,7 @@
 
 typedef struct Settle
 {
+	bool		as_worker;		/* may settle turns */
 	const pg_uuid_t *token;
 	DurableSettleAction action;
 	DurableLease lease;
@@ -147,6 +148,7 @@ find_held(Settle *settle, const DurableTarget *target, DurableRow *task)
 	return durable_lease_holds(&settle->lease, target->id) &&
 		durable_task_find_number(&settle->by_id, target->id, task) &&
 		durable_task_held_by(task, settle->lease.id) &&
+		(settle->as_worker || !durable_task_is(task, "turn")) &&
 		(target->task_id == NULL ||
 		 durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID]);
 }
@@ -266,7 +268,9 @@ static int
 settle_checked(const pg_uuid_t *token, DurableSettleAction action, DurableTarget *targets,
 			   int n, bool check)
 {
-	Settle		settle = {.token = token, .action = action, .now = durable_clock_now()};
+	Settle		settle = {
+		.token = token, .action = action, .as_worker = !check, .now = durable_clock_now()
+	};
 
 	durable_tables_init(&settle.tables);
 	if (!look(&settle))
@@ -294,7 +298,7 @@ durable_settle_as_worker(const pg_uuid_t *token, DurableSettleAction action,
 int
 durable_release_all(const pg_uuid_t *token)
 {
-	Settle		settle = {.token = token, .action = SETTLE_RELEASE, .now = durable_clock_now()};
+	Settle		settle = {.token = token, .action = SETTLE_RELEASE, .as_worker = true, .now = durable_clock_now()};
 	DurableTarget *targets;
 	int			n;
 

@@ -27,7 +27,6 @@ enum
 	WORKFLOW_BODY,
 	WORKFLOW_QUEUE,
 	WORKFLOW_TAGS,
-	WORKFLOW_INPUT_CHECK,
 	WORKFLOW_COLUMNS
 };
 
@@ -58,8 +57,6 @@ workflow_from_row(const DurableRow *row, DurableWorkflow *workflow)
 	workflow->body = DatumGetTextPCopy(row->values[WORKFLOW_BODY]);
 	workflow->queue = DatumGetTextPCopy(row->values[WORKFLOW_QUEUE]);
 	workflow->tags = DatumGetArrayTypePCopy(row->values[WORKFLOW_TAGS]);
-	workflow->input_check = row->nulls[WORKFLOW_INPUT_CHECK] ? NULL :
-		DatumGetTextPCopy(row->values[WORKFLOW_INPUT_CHECK]);
 }
 
 /* Whether every character is a digit; leading zeros are skipped. */
@@ -187,15 +184,14 @@ static DurablePlan workflow_store_plan = {
 	.name = "store workflow",
 	.sql =
 	"INSERT INTO durable.workflow AS w (namespace, name, version, owner, registered_at,"
-	" atomic, body, queue, tags, input_check)"
-	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $9, $5, $6, $7, $8)"
+	" atomic, body, queue, tags)"
+	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7)"
 	" ON CONFLICT ON CONSTRAINT workflow_pkey DO UPDATE SET"
 	" registered_at = excluded.registered_at, atomic = excluded.atomic,"
-	" body = excluded.body, queue = excluded.queue, tags = excluded.tags,"
-	" input_check = excluded.input_check"
+	" body = excluded.body, queue = excluded.queue, tags = excluded.tags"
 	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner",
-	.nargs = 9,
-	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, TEXTOID, BOOLOID},
+	.nargs = 8,
+	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID},
 };
 
 bool
@@ -205,12 +201,10 @@ durable_workflow_store(const DurableWorkflow *workflow)
 		PointerGetDatum(workflow->namespace), PointerGetDatum(workflow->name),
 		PointerGetDatum(workflow->version), ObjectIdGetDatum(workflow->owner),
 		PointerGetDatum(workflow->body), PointerGetDatum(workflow->queue),
-		PointerGetDatum(workflow->tags), PointerGetDatum(workflow->input_check),
-		BoolGetDatum(workflow->atomic)
+		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic)
 	};
 
-	return run_once(&workflow_store_plan, values,
-					workflow->input_check == NULL ? "       n " : NULL) > 0;
+	return run_once(&workflow_store_plan, values, NULL) > 0;
 }
 
 static DurablePlan workflow_delete_plan = {

@@ -23,7 +23,6 @@ typedef struct DurableWorkflow
 	text	   *body;			/* schema.function(argument types) */
 	text	   *queue;
 	ArrayType  *tags;
-	text	   *input_check;	/* or NULL */
 } DurableWorkflow;
 
 /* version NULL: the newest, numbers by value, other texts after them */
