@@ -82,12 +82,13 @@ CREATE TABLE durable.run_log (
 	run			bigint NOT NULL,
 	at			timestamptz NOT NULL,
 	seq			int NOT NULL,
+	number		int NOT NULL,
 	level		text NOT NULL,
 	message		text NOT NULL,
-	data		jsonb
+	data		jsonb,
+	CONSTRAINT run_log_pkey PRIMARY KEY (run, seq, number)
 );
 COMMENT ON TABLE durable.run_log IS 'what bodies logged, once each';
-CREATE INDEX run_log_run_idx ON durable.run_log (run, at);
 SELECT pg_catalog.pg_extension_config_dump('durable.run_log', '');
 
 CREATE FUNCTION durable.start(
@@ -149,7 +150,7 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN (SELECT c.output FROM durable.run r JOIN durable.checkpoint c ON c.run = r.id
-			 WHERE r.run_id = $1 AND c.name = 'event:' || $2
+			 WHERE r.run_id = $1 AND c.kind = 'value' AND c.name = 'event:' || $2
 			 ORDER BY c.seq DESC LIMIT 1);
 END $$;
 COMMENT ON FUNCTION durable.get_event(text, text) IS 'the last value that the run published under the key';

@@ -29,16 +29,16 @@ COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interva
 'dispatch a step and go on; the handle to await it by';
 
 CREATE FUNCTION durable.await(handle int) RETURNS jsonb
-LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'durable_await';
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_await';
 COMMENT ON FUNCTION durable.await(int) IS 'the result of a dispatched step, once it is there';
 
 CREATE FUNCTION durable.await_all(handles int[]) RETURNS jsonb[]
-LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'durable_await_all';
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_await_all';
 COMMENT ON FUNCTION durable.await_all(int[]) IS
 'the results of several dispatched steps, once all are there; raises the first failure in their order';
 
 CREATE FUNCTION durable.await_any(handles int[]) RETURNS int
-LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'durable_await_any';
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_await_any';
 COMMENT ON FUNCTION durable.await_any(int[]) IS 'the first of the handles, in their order, that has ended';
 
 CREATE FUNCTION durable.sleep(duration interval) RETURNS void

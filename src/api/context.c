@@ -10,6 +10,7 @@
 #include "catalog/pg_type_d.h"
 #include "common/pg_prng.h"
 #include "fmgr.h"
+#include "nodes/bitmapset.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -95,6 +96,18 @@ read_policy(DurableTurn *turn, FunctionCallInfo fcinfo, int first, DurableOperat
 	op->jitter = !PG_ARGISNULL(first + 4) && PG_GETARG_BOOL(first + 4);
 }
 
+/* All arguments are checked before a position is taken: a body may catch what
+ * they raise, and its next operation has that position then. */
+static DurableOperation *
+add_operation(DurableTurn *turn, int seq, const DurableOperation *read)
+{
+	DurableOperation *op = durable_turn_operation(turn, seq);
+
+	*op = *read;
+	op->seq = seq;
+	return op;
+}
+
 /* What a settled checkpoint gives the body; NULL is SQL NULL. */
 static Jsonb *
 outcome_of(const DurableCheckpoint *checkpoint)
@@ -118,28 +131,26 @@ durable_local_step(PG_FUNCTION_ARGS)
 	DurableTurn *turn = durable_turn_require("durable.local_step()");
 	text	   *handler = durable_arg_name(fcinfo, 0, "handler", false);
 	text	   *name = durable_arg_name(fcinfo, 2, "name", true);
+	Jsonb	   *input = jsonb_argument(fcinfo, 1, "input");
+	DurableOperation policy = {0};
 	DurableCheckpoint *checkpoint;
-	DurableOperation *op;
-	bool		strict;
 	int			seq;
 
 	if (name == NULL)
 		name = handler;
+	read_policy(turn, fcinfo, 3, &policy);
 	checkpoint = durable_turn_next(turn, KIND_LOCAL, name, &seq);
 	if (checkpoint != NULL && checkpoint->status != CHECKPOINT_PENDING)
 		return return_jsonb(fcinfo, outcome_of(checkpoint));
 	if (checkpoint != NULL && checkpoint->wake_at > durable_clock_now())
 		durable_turn_suspend(turn, checkpoint->wake_at);
-	(void) durable_function_lookup(handler, &strict);
 	if (checkpoint == NULL)
 	{
 		checkpoint = durable_turn_record(turn, seq, KIND_LOCAL, name, CHECKPOINT_PENDING, NULL);
-		checkpoint->input = keep_jsonb(turn, jsonb_argument(fcinfo, 1, "input"));
+		checkpoint->input = keep_jsonb(turn, input);
 	}
-	op = durable_turn_operation(turn, seq);
-	op->target = keep_text(turn, handler);
-	read_policy(turn, fcinfo, 3, op);
-	durable_turn_run_step(turn, op);
+	policy.target = keep_text(turn, handler);
+	durable_turn_run_step(turn, add_operation(turn, seq, &policy));
 	PG_RETURN_NULL();
 }
 
@@ -148,19 +159,20 @@ static int
 dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
 {
 	text	   *name = durable_arg_name(fcinfo, 0, "name", false);
+	Jsonb	   *input = jsonb_argument(fcinfo, 1, "input");
+	DurableOperation op = {0};
 	DurableCheckpoint *checkpoint;
-	DurableOperation *op;
 	int			seq;
 
+	read_policy(turn, fcinfo, 2, &op);
+	op.target = keep_text(turn, durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true)));
+	op.has_priority = !PG_ARGISNULL(8);
+	op.priority = op.has_priority ? PG_GETARG_INT32(8) : 0;
 	if (durable_turn_next(turn, KIND_STEP, name, &seq) != NULL)
 		return seq;
-	op = durable_turn_operation(turn, seq);
-	read_policy(turn, fcinfo, 2, op);
-	op->target = keep_text(turn, durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true)));
-	op->has_priority = !PG_ARGISNULL(8);
-	op->priority = op->has_priority ? PG_GETARG_INT32(8) : 0;
+	(void) add_operation(turn, seq, &op);
 	checkpoint = durable_turn_record(turn, seq, KIND_STEP, name, CHECKPOINT_PENDING, NULL);
-	checkpoint->input = keep_jsonb(turn, jsonb_argument(fcinfo, 1, "input"));
+	checkpoint->input = keep_jsonb(turn, input);
 	return seq;
 }
 
@@ -201,9 +213,13 @@ Datum
 durable_await(PG_FUNCTION_ARGS)
 {
 	DurableTurn *turn = durable_turn_require("durable.await()");
-	int			handle = PG_GETARG_INT32(0);
-	DurableCheckpoint *checkpoint = handle_checkpoint(turn, handle);
+	int			handle;
+	DurableCheckpoint *checkpoint;
 
+	if (PG_ARGISNULL(0))
+		durable_error_null("handle");
+	handle = PG_GETARG_INT32(0);
+	checkpoint = handle_checkpoint(turn, handle);
 	if (checkpoint->status == CHECKPOINT_PENDING)
 		await_range(turn, handle, handle);
 	return return_jsonb(fcinfo, outcome_of(checkpoint));
@@ -212,12 +228,42 @@ durable_await(PG_FUNCTION_ARGS)
 static int *
 handles_argument(FunctionCallInfo fcinfo, int *n)
 {
-	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	ArrayType  *array;
 
+	if (PG_ARGISNULL(0))
+		durable_error_null("handles");
+	array = PG_GETARG_ARRAYTYPE_P(0);
 	if (ARR_HASNULL(array))
 		durable_error_null("an element of handles");
 	*n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 	return (int *) ARR_DATA_PTR(array);
+}
+
+/* Suspends when one of the handles is pending. What is pending between them but
+ * is not one of them must not be waited for: then any result wakes the run. */
+static void
+await_pending(DurableTurn *turn, const int *handles, int n)
+{
+	Bitmapset  *wanted = NULL;
+	int			first = PG_INT32_MAX;
+	int			last = -1;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (handle_checkpoint(turn, handles[i])->status != CHECKPOINT_PENDING)
+			continue;
+		wanted = bms_add_member(wanted, handles[i]);
+		first = Min(first, handles[i]);
+		last = Max(last, handles[i]);
+	}
+	if (last < 0)
+		return;
+	for (int i = first; i <= last; i++)
+	{
+		if (turn->history[i].status == CHECKPOINT_PENDING && !bms_is_member(i, wanted))
+			durable_turn_suspend(turn, 0);
+	}
+	await_range(turn, first, last);
 }
 
 Datum
@@ -228,19 +274,9 @@ durable_await_all(PG_FUNCTION_ARGS)
 	int		   *handles = handles_argument(fcinfo, &n);
 	Datum	   *outputs = palloc(sizeof(Datum) * Max(n, 1));
 	bool	   *nulls = palloc(sizeof(bool) * Max(n, 1));
-	int			first = PG_INT32_MAX;
-	int			last = -1;
 	int			lower = 1;
 
-	for (int i = 0; i < n; i++)
-	{
-		if (handle_checkpoint(turn, handles[i])->status != CHECKPOINT_PENDING)
-			continue;
-		first = Min(first, handles[i]);
-		last = Max(last, handles[i]);
-	}
-	if (last >= 0)
-		await_range(turn, first, last);
+	await_pending(turn, handles, n);
 	for (int i = 0; i < n; i++)
 	{
 		Jsonb	   *output = outcome_of(handle_checkpoint(turn, handles[i]));
@@ -335,19 +371,21 @@ durable_wait_for_signal(PG_FUNCTION_ARGS)
 {
 	DurableTurn *turn = durable_turn_require("durable.wait_for_signal()");
 	text	   *token = durable_arg_name(fcinfo, 0, "token", false);
+	TimestampTz deadline = 0;
 	DurableCheckpoint *checkpoint;
 	int			seq;
 
+	if (!PG_ARGISNULL(1))
+	{
+		if (durable_interval_negative(PG_GETARG_INTERVAL_P(1)))
+			durable_error_value("timeout", "It must not be negative.");
+		deadline = durable_clock_add(durable_clock_now(), PG_GETARG_INTERVAL_P(1));
+	}
 	checkpoint = durable_turn_next(turn, KIND_SIGNAL, token, &seq);
 	if (checkpoint == NULL)
 	{
 		checkpoint = durable_turn_record(turn, seq, KIND_SIGNAL, token, CHECKPOINT_PENDING, NULL);
-		if (!PG_ARGISNULL(1))
-		{
-			if (durable_interval_negative(PG_GETARG_INTERVAL_P(1)))
-				durable_error_value("timeout", "It must not be negative.");
-			checkpoint->wake_at = durable_clock_add(durable_clock_now(), PG_GETARG_INTERVAL_P(1));
-		}
+		checkpoint->wake_at = deadline;
 		(void) durable_turn_operation(turn, seq);
 		durable_turn_suspend(turn, checkpoint->wake_at);
 	}
@@ -364,6 +402,21 @@ durable_wait_for_signal(PG_FUNCTION_ARGS)
 	return return_jsonb(fcinfo, outcome_of(checkpoint));
 }
 
+/* A generated id grows with every generation. */
+static void
+check_child_id(DurableTurn *turn, const char *id)
+{
+	if (strlen(id) > DURABLE_NAME_MAX)
+		ereport(ERROR,
+				errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				errmsg("the id of a child of run \"%s\" would be too long",
+					   text_to_cstring(turn->run_id)),
+				errdetail("It must have between 1 and %d bytes.", DURABLE_NAME_MAX),
+				errhint("Give the child an id of its own."));
+	if (strcmp(id, text_to_cstring(turn->run_id)) == 0)
+		durable_error_value("child_id", "A run cannot be its own child.");
+}
+
 /* workflow, input, child_id, priority, version: the checkpoint's name tells the
  * child's id. */
 static DurableCheckpoint *
@@ -374,8 +427,16 @@ child_checkpoint(DurableTurn *turn, FunctionCallInfo fcinfo, bool waits, int *se
 	char	   *id = given != NULL ? text_to_cstring(given) :
 		psprintf("%s.child.%d", text_to_cstring(turn->run_id), turn->next_seq);
 	text	   *name = durable_child_token(cstring_to_text(id));
-	DurableCheckpoint *checkpoint = durable_turn_next(turn, KIND_CHILD, name, seq);
-	DurableOperation *op;
+	Jsonb	   *input = jsonb_argument(fcinfo, 1, "input");
+	DurableOperation op = {0};
+	DurableCheckpoint *checkpoint;
+
+	check_child_id(turn, id);
+	op.workflow = keep_text(turn, workflow);
+	op.version = keep_text(turn, durable_arg_name(fcinfo, 4, "version", true));
+	op.has_priority = !PG_ARGISNULL(3);
+	op.priority = op.has_priority ? PG_GETARG_INT32(3) : 0;
+	checkpoint = durable_turn_next(turn, KIND_CHILD, name, seq);
 
 	if (checkpoint != NULL && (checkpoint->status != CHECKPOINT_PENDING || !waits))
 		return checkpoint;
@@ -383,13 +444,9 @@ child_checkpoint(DurableTurn *turn, FunctionCallInfo fcinfo, bool waits, int *se
 	{
 		checkpoint = durable_turn_record(turn, *seq, KIND_CHILD, name,
 										 waits ? CHECKPOINT_PENDING : CHECKPOINT_COMPLETED, NULL);
-		checkpoint->input = keep_jsonb(turn, jsonb_argument(fcinfo, 1, "input"));
+		checkpoint->input = keep_jsonb(turn, input);
 	}
-	op = durable_turn_operation(turn, *seq);
-	op->workflow = keep_text(turn, workflow);
-	op->version = keep_text(turn, durable_arg_name(fcinfo, 4, "version", true));
-	op->has_priority = !PG_ARGISNULL(3);
-	op->priority = op->has_priority ? PG_GETARG_INT32(3) : 0;
+	(void) add_operation(turn, *seq, &op);
 	return checkpoint;
 }
 

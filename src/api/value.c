@@ -11,6 +11,7 @@
 
 #include "common/pg_prng.h"
 #include "fmgr.h"
+#include "nodes/pg_list.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/numeric.h"
@@ -191,6 +192,8 @@ durable_log(PG_FUNCTION_ARGS)
 	before = MemoryContextSwitchTo(turn->context);
 	entry = palloc0(sizeof(DurableLogEntry));
 	entry->seq = turn->next_seq;
+	if (turn->logs != NIL && ((DurableLogEntry *) llast(turn->logs))->seq == entry->seq)
+		entry->number = ((DurableLogEntry *) llast(turn->logs))->number + 1;
 	entry->level = DatumGetTextPCopy(PointerGetDatum(level));
 	entry->message = DatumGetTextPCopy(PG_GETARG_DATUM(1));
 	entry->data = data == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(data));

@@ -66,6 +66,7 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_CHECKPOINT_PKEY] = "checkpoint_pkey",
 	[IDX_WAITER_PKEY] = "waiter_pkey",
 	[IDX_SIGNAL_PKEY] = "signal_buffer_pkey",
+	[IDX_RUN_LOG] = "run_log_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

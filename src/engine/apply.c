@@ -37,6 +37,7 @@ enum
 	LOG_RUN,
 	LOG_AT,
 	LOG_SEQ,
+	LOG_NUMBER,
 	LOG_LEVEL,
 	LOG_MESSAGE,
 	LOG_DATA,
@@ -194,6 +195,13 @@ register_signal(DurableTurn *turn, DurableCheckpoint *checkpoint)
 	return alone;
 }
 
+static bool
+same_namespace(const DurableTurn *turn, const DurableRow *run)
+{
+	return strcmp(TextDatumGetCString(run->values[RUN_NAMESPACE]),
+				  text_to_cstring(turn->namespace)) == 0;
+}
+
 /* The child may have ended before anybody waited for it. */
 static bool
 register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *checkpoint)
@@ -226,8 +234,12 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 		return true;			/* start_child does not wait */
 	alone = durable_token_take(turn->namespace, checkpoint->name);
 	durable_snapshot_push();
-	if (durable_run_number(child_id, &id) && durable_run_read(id, &child) &&
-		durable_run_has_ended(&child))
+	if (!durable_run_number(child_id, &id) || !durable_run_read(id, &child) ||
+		!same_namespace(turn, &child))
+		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL,
+				 durable_json_error(psprintf("child workflow \"%s\" failed to start: the run id is taken in another namespace",
+											 text_to_cstring(op->workflow)), false));
+	else if (durable_run_has_ended(&child))
 		complete(turn, checkpoint,
 				 durable_run_status(&child) == RUN_COMPLETED ?
 				 CHECKPOINT_COMPLETED : CHECKPOINT_FAILED,
@@ -256,10 +268,12 @@ write_logs(DurableTurn *turn)
 		durable_row_set(&row, LOG_RUN, Int64GetDatum(turn->run));
 		durable_row_set(&row, LOG_AT, TimestampTzGetDatum(durable_clock_now()));
 		durable_row_set(&row, LOG_SEQ, Int32GetDatum(entry->seq));
+		durable_row_set(&row, LOG_NUMBER, Int32GetDatum(entry->number));
 		durable_row_set(&row, LOG_LEVEL, PointerGetDatum(entry->level));
 		durable_row_set(&row, LOG_MESSAGE, PointerGetDatum(entry->message));
 		durable_row_set_pointer(&row, LOG_DATA, entry->data);
-		durable_writer_insert(&writer, &row);
+		/* a wait that takes no position comes here on each replay */
+		(void) durable_writer_insert_unless(&writer, IDX_RUN_LOG, &row);
 	}
 	durable_writer_close(&writer);
 	turn->logs = NIL;
@@ -331,12 +345,26 @@ update_run(DurableTurn *turn, DurableRun *run)
 	return changed;
 }
 
+/* Whether this replay has ended a wait that a delivery may have ended, too. */
+static bool
+rests_on_waits(const DurableTurn *turn)
+{
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		const DurableCheckpoint *checkpoint = &turn->history[i];
+
+		if (checkpoint->changed && checkpoint->stored && checkpoint->kind == KIND_SIGNAL)
+			return true;
+	}
+	return false;
+}
+
 DurableApplied
 durable_apply_step(DurableTurn *turn, const DurableLease *lease)
 {
 	DurableRun	run;
 	bool		recheck = false;
-	DurableApplied result = open_claimed(turn, lease, false, &run);
+	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 
 	if (result != APPLIED)
 		return result;

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "commands/trigger.h"
 #include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
@@ -70,11 +71,13 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 }
 
 /*
- * Calls a handler in a subtransaction. On failure *error is what it raised, and
- * nothing of it is left. Cancel and shutdown requests go through.
+ * Looks a handler up and calls it, in a subtransaction. On failure *error is what
+ * was raised, and nothing of it is left. Its deferred constraints are checked
+ * here, too: at the commit it would be too late to record that they failed.
+ * Cancel and shutdown requests go through.
  */
 static bool
-call_handler(Oid function, bool strict, Jsonb *input, MemoryContext context,
+call_handler(text *handler, Jsonb *input, MemoryContext context,
 			 Jsonb **output, Jsonb **error)
 {
 	MemoryContext before = CurrentMemoryContext;
@@ -85,11 +88,14 @@ call_handler(Oid function, bool strict, Jsonb *input, MemoryContext context,
 	MemoryContextSwitchTo(before);
 	PG_TRY();
 	{
+		bool		strict;
+		Oid			function = durable_function_lookup(handler, &strict);
 		Jsonb	   *result;
 
 		durable_snapshot_push();
 		result = durable_function_call(function, strict, input);
 		durable_snapshot_pop();
+		AfterTriggerFireDeferred();
 		MemoryContextSwitchTo(context);
 		*output = result == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(result));
 		MemoryContextSwitchTo(before);
@@ -140,14 +146,10 @@ run_local_step(DurableTurn *turn)
 	DurableCheckpoint *checkpoint = &turn->history[op->seq];
 	Jsonb	   *output = NULL;
 	Jsonb	   *error = NULL;
-	bool		strict;
-	Oid			function;
 	bool		succeeded;
 
-	/* again, although the body's call checked it: it may be gone by now */
-	function = durable_function_lookup(op->target, &strict);
 	durable_current_step = turn;
-	succeeded = call_handler(function, strict, checkpoint->input, turn->context,
+	succeeded = call_handler(op->target, checkpoint->input, turn->context,
 							 &output, &error);
 	durable_current_step = NULL;
 	checkpoint->changed = true;
@@ -176,12 +178,17 @@ may_end_here(DurableTurn *turn)
 		!durable_run_is_awaited(turn->namespace, turn->run_id);
 }
 
-/* false: the claim is lost, and the transaction has been rolled back */
+/* false: the claim is lost, and the transaction has been rolled back; or it was
+ * because something came in that the step rests on: then *again */
 static bool
-do_local_step(DurableTurn *turn, const DurableLease *lease, bool *replayed)
+do_local_step(DurableTurn *turn, const DurableLease *lease, bool *replayed, bool *again)
 {
+	DurableApplied applied;
+
 	run_local_step(turn);
-	if (durable_apply_step(turn, lease) != APPLIED)
+	applied = durable_apply_step(turn, lease);
+	*again = applied == APPLY_AGAIN;
+	if (applied != APPLIED)
 	{
 		SPI_rollback();
 		return false;
@@ -230,10 +237,12 @@ static bool
 apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 {
 	DurableApplied applied;
+	bool		again;
 
 	*replayed = false;
 	if (turn->decision == DECISION_LOCAL_STEP)
-		return do_local_step(turn, &item->lease, replayed);
+		return do_local_step(turn, &item->lease, replayed, &again) ||
+			(again && durable_turn_load(turn, item->id));
 	applied = turn->decision == DECISION_SUSPEND ?
 		durable_apply_suspend(turn, &item->lease) : durable_apply_end(turn, &item->lease);
 	if (applied == APPLY_LOST)
@@ -276,7 +285,6 @@ execute_step(const DurableWorkItem *item)
 {
 	DurableHandler handler;
 	DurableTarget target = {.id = item->id};
-	bool		strict;
 	bool		succeeded;
 	Jsonb	   *output = NULL;
 	Jsonb	   *error = NULL;
@@ -292,10 +300,8 @@ execute_step(const DurableWorkItem *item)
 	}
 	else
 	{
-		Oid			function = durable_function_lookup(handler.handler, &strict);
-
 		durable_current_step = step;
-		succeeded = call_handler(function, strict, item->input, step->context,
+		succeeded = call_handler(handler.handler, item->input, step->context,
 								 &output, &error);
 		durable_current_step = NULL;
 	}
@@ -312,9 +318,17 @@ execute_step(const DurableWorkItem *item)
 void
 durable_execute(const DurableWorkItem *item)
 {
-	if (item->is_turn)
-		execute_turn(item);
-	else
-		execute_step(item);
-	durable_lease_let_go(item->lease.id);
+	PG_TRY();
+	{
+		if (item->is_turn)
+			execute_turn(item);
+		else
+			execute_step(item);
+	}
+	PG_FINALLY();
+	{
+		/* also on an error: the session may live on without working */
+		durable_lease_let_go(item->lease.id);
+	}
+	PG_END_TRY();
 }

@@ -60,7 +60,7 @@ durable_turn_require(const char *function)
 				errcode(ERRCODE_DURABLE_NO_TURN),
 				errmsg("%s can only be called by the body of a workflow", function),
 				errhint("Register the calling function with durable.register_workflow and start it with durable.start."));
-	if (durable_current_turn->ended)
+	if (durable_current_turn->ended || durable_current_turn->fatal)
 		end_turn(durable_current_turn);
 	return durable_current_turn;
 }
@@ -70,6 +70,25 @@ same_text(const text *a, const text *b)
 {
 	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
 		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+}
+
+/* Final, whatever the body makes of the error. */
+static void
+note_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+	DurableCheckpoint *checkpoint = &turn->history[seq];
+
+	turn->fatal = true;
+	turn->error = durable_json_error_details(
+		psprintf("the history of run \"%s\" does not match its workflow at position %d",
+				 text_to_cstring(turn->run_id), seq),
+		unpack_sql_state(ERRCODE_DURABLE_HISTORY),
+		psprintf("The body asks for %s \"%s\"; recorded is %s \"%s\".",
+				 durable_kind_name(kind), text_to_cstring(name),
+				 durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)),
+		NULL, NULL);
+	MemoryContextSwitchTo(before);
 }
 
 DurableCheckpoint *
@@ -83,7 +102,7 @@ durable_turn_next(DurableTurn *turn, DurableKind kind, const text *name, int *se
 	checkpoint = &turn->history[*seq];
 	if (checkpoint->kind == kind && same_text(checkpoint->name, name))
 		return checkpoint;
-	turn->fatal = true;
+	note_mismatch(turn, *seq, kind, name);
 	ereport(ERROR,
 			errcode(ERRCODE_DURABLE_HISTORY),
 			errmsg("the history of run \"%s\" does not match its workflow at position %d",
@@ -176,13 +195,20 @@ body_failed(DurableTurn *turn, ErrorData *error)
 	if (error->sqlerrcode == ERRCODE_READ_ONLY_SQL_TRANSACTION)
 		error->hint = "A workflow body only decides; put what writes into a step, with durable.local_step().";
 	turn->decision = DECISION_FAILED;
-	turn->error = durable_error_to_json(error);
+	/* a mismatch that the body caught and turned into something else */
+	if (!turn->fatal || error->sqlerrcode == ERRCODE_DURABLE_HISTORY)
+		turn->error = durable_error_to_json(error);
 }
 
 static void
 body_returned(DurableTurn *turn, Jsonb *output)
 {
-	if (turn->ended || turn->fatal)
+	if (turn->fatal)
+	{
+		turn->decision = DECISION_FAILED;
+		return;
+	}
+	if (turn->ended)
 	{
 		turn->decision = DECISION_FAILED;
 		turn->error = durable_json_error_full("the body caught the error that ends its turn and went on",
@@ -246,7 +272,7 @@ durable_turn_replay(DurableTurn *turn)
 		CurrentResourceOwner = owner;
 		if (!turn->ended && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
 			ReThrowError(error);
-		if (!turn->ended || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
+		if (!turn->ended || turn->fatal || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
 			body_failed(turn, error);
 	}
 	PG_END_TRY();

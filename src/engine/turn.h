@@ -49,6 +49,7 @@ typedef struct DurableOperation
 typedef struct DurableLogEntry
 {
 	int			seq;
+	int			number;			/* of those at this position */
 	text	   *level;
 	text	   *message;
 	Jsonb	   *data;
