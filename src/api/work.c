@@ -139,8 +139,7 @@ work_until_done(Work *work)
 	PG_FINALLY();
 	{
 		durable_waiter_end();
-		durable_current_turn = NULL;
-		durable_current_step = NULL;
+		durable_execute_end();
 	}
 	PG_END_TRY();
 }

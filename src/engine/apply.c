@@ -75,7 +75,7 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
 			turn->workflow.owner == GetUserId())
-			turn->body = durable_function_lookup(turn->workflow.body, &turn->body_strict);
+			turn->body = durable_function_find(turn->workflow.body, &turn->body_strict);
 	}
 	durable_snapshot_pop();
 	MemoryContextSwitchTo(before);

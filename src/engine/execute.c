@@ -41,6 +41,9 @@ static const Interval work_lease = {.time = DURABLE_SESSION_LEASE_US};
 /* A turn whose workflow this role does not have now is tried again this soon. */
 #define UNKNOWN_WORKFLOW_US (5 * USECS_PER_SEC)
 
+/* The claim whose lock this session holds, or 0. */
+static int64 lease_in_hand = 0;
+
 static void
 keep_item(const DurableRow *task, const DurableLease *lease, void *arg)
 {
@@ -67,6 +70,7 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 	if (durable_claim_tasks(&claim, keep_item, item) != 1)
 		return false;
 	durable_lease_hold(item->lease.id);
+	lease_in_hand = item->lease.id;
 	return true;
 }
 
@@ -232,6 +236,19 @@ give_back(const DurableWorkItem *item)
 	SPI_commit();
 }
 
+/* The run as it is now; false: it is not ours to go on with. */
+static bool
+load_turn(DurableTurn *turn, const DurableWorkItem *item)
+{
+	if (!durable_turn_load(turn, item->id))
+		SPI_commit();
+	else if (!OidIsValid(turn->body))
+		give_back(item);
+	else
+		return true;
+	return false;
+}
+
 /* One decision. true: go on with this turn. */
 static bool
 apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
@@ -242,7 +259,7 @@ apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 	*replayed = false;
 	if (turn->decision == DECISION_LOCAL_STEP)
 		return do_local_step(turn, &item->lease, replayed, &again) ||
-			(again && durable_turn_load(turn, item->id));
+			(again && load_turn(turn, item));
 	applied = turn->decision == DECISION_SUSPEND ?
 		durable_apply_suspend(turn, &item->lease) : durable_apply_end(turn, &item->lease);
 	if (applied == APPLY_LOST)
@@ -252,7 +269,7 @@ apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 	}
 	SPI_commit();
 	if (applied == APPLY_AGAIN)
-		return durable_turn_load(turn, item->id);
+		return load_turn(turn, item);
 	return applied == APPLIED_GO_ON;
 }
 
@@ -261,19 +278,14 @@ execute_turn(const DurableWorkItem *item)
 {
 	DurableTurn *turn = new_turn();
 	bool		replayed = false;
+	bool		going = load_turn(turn, item);
 
-	if (!durable_turn_load(turn, item->id))
-		SPI_commit();
-	else if (!OidIsValid(turn->body))
-		give_back(item);
-	else
+	while (going)
 	{
-		do
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (!replayed)
-				durable_turn_replay(turn);
-		} while (apply_decision(turn, item, &replayed));
+		CHECK_FOR_INTERRUPTS();
+		if (!replayed)
+			durable_turn_replay(turn);
+		going = apply_decision(turn, item, &replayed);
 	}
 	MemoryContextDelete(turn->context);
 }
@@ -318,17 +330,19 @@ execute_step(const DurableWorkItem *item)
 void
 durable_execute(const DurableWorkItem *item)
 {
-	PG_TRY();
-	{
-		if (item->is_turn)
-			execute_turn(item);
-		else
-			execute_step(item);
-	}
-	PG_FINALLY();
-	{
-		/* also on an error: the session may live on without working */
-		durable_lease_let_go(item->lease.id);
-	}
-	PG_END_TRY();
+	if (item->is_turn)
+		execute_turn(item);
+	else
+		execute_step(item);
+	durable_execute_end();
+}
+
+void
+durable_execute_end(void)
+{
+	if (lease_in_hand != 0)
+		durable_lease_let_go(lease_in_hand);
+	lease_in_hand = 0;
+	durable_current_turn = NULL;
+	durable_current_step = NULL;
 }

@@ -31,5 +31,7 @@ extern bool durable_claim_work(text *namespace, text **queues, int nqueues,
 
 /* Executes it, committing as it goes: call inside SPI that may. */
 extern void durable_execute(const DurableWorkItem *item);
+/* After an error: the session lets go of what it was executing. */
+extern void durable_execute_end(void);
 
 #endif							/* DURABLE_EXECUTE_H */

@@ -21,6 +21,7 @@
 #include "miscadmin.h"
 #include "parser/parse_func.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/regproc.h"
@@ -324,23 +325,45 @@ resolve(text *name)
 	}
 }
 
-Oid
-durable_function_lookup(text *name, bool *strict)
+static bool
+fits(Oid oid, bool *strict)
 {
-	Oid			oid = resolve(name);
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
 	Form_pg_proc proc;
-	bool		fits;
+	bool		result;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", oid);
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	fits = proc->prokind == PROKIND_FUNCTION && !proc->proretset &&
+	result = proc->prokind == PROKIND_FUNCTION && !proc->proretset &&
 		proc->prorettype == JSONBOID && proc->pronargs == 1 &&
 		proc->proargtypes.values[0] == JSONBOID;
 	*strict = proc->proisstrict;
 	ReleaseSysCache(tuple);
-	if (!fits)
+	return result;
+}
+
+Oid
+durable_function_find(text *signature, bool *strict)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	Oid			oid;
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = PointerGetDatum(signature);
+	fcinfo->args[0].isnull = false;
+	oid = DatumGetObjectId(to_regprocedure(fcinfo));
+	if (fcinfo->isnull || !fits(oid, strict) || !compat_may_execute(oid, GetUserId()))
+		return InvalidOid;
+	return oid;
+}
+
+Oid
+durable_function_lookup(text *name, bool *strict)
+{
+	Oid			oid = resolve(name);
+
+	if (!fits(oid, strict))
 		ereport(ERROR,
 				errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
 				errmsg("function %s cannot be used here", format_procedure(oid)),

@@ -132,6 +132,8 @@ extern Jsonb *durable_error_to_json(ErrorData *error);
 /* schema.function(jsonb) that returns jsonb, owned or executable by the current
  * role: 42883, 42P13 or 42501 otherwise. Accepts a bare name. */
 extern Oid	durable_function_lookup(text *name, bool *strict);
+/* InvalidOid instead, for a stored signature */
+extern Oid	durable_function_find(text *signature, bool *strict);
 /* the form that is stored */
 extern text *durable_function_signature(Oid function);
 /* Calls it; NULL in, NULL out are SQL NULLs. */
