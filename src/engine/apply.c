@@ -31,6 +31,8 @@
 
 /* A registration whose token somebody is signalling looks again this soon. */
 #define RECHECK_US (200 * 1000)
+/* … and one that another run waits for, too, for whom alone the waiter stands */
+#define SHARED_CHILD_US (2 * USECS_PER_SEC)
 
 enum
 {
@@ -181,8 +183,8 @@ complete(DurableTurn *turn, DurableCheckpoint *checkpoint, DurableCheckpointStat
 	MemoryContextSwitchTo(before);
 }
 
-/* A signal that is there already is taken. false: look again soon. */
-static bool
+/* A signal that is there already is taken. When to look again; 0: it will be told. */
+static int64
 register_signal(DurableTurn *turn, DurableCheckpoint *checkpoint)
 {
 	Jsonb	   *payload = NULL;
@@ -192,7 +194,7 @@ register_signal(DurableTurn *turn, DurableCheckpoint *checkpoint)
 		complete(turn, checkpoint, CHECKPOINT_COMPLETED, payload, NULL);
 	else
 		durable_waiter_register(turn->namespace, checkpoint->name, turn->run, checkpoint->seq);
-	return alone;
+	return alone ? 0 : RECHECK_US;
 }
 
 static bool
@@ -202,22 +204,25 @@ same_namespace(const DurableTurn *turn, const DurableRow *run)
 				  text_to_cstring(turn->namespace)) == 0;
 }
 
-/* The child may have ended before anybody waited for it. */
-static bool
+/* The child may have ended before anybody waited for it. When to look again; 0: it
+ * will be told. */
+static int64
 register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *checkpoint)
 {
+	int64		recheck = 0;
 	text	   *child_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
 	DurableWorkflow workflow;
 	DurableRow	child;
 	int64		id;
-	bool		alone;
+	int64		waiting;
+	int			seq;
 
 	if (!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
 	{
 		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL,
 				 durable_json_error(psprintf("child workflow \"%s\" failed to start: it is not registered",
 											 text_to_cstring(op->workflow)), false));
-		return true;
+		return 0;
 	}
 	else
 	{
@@ -231,8 +236,9 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 		(void) durable_run_start(&spec);
 	}
 	if (checkpoint->status != CHECKPOINT_PENDING)
-		return true;			/* start_child does not wait */
-	alone = durable_token_take(turn->namespace, checkpoint->name);
+		return 0;				/* start_child does not wait */
+	if (!durable_token_take(turn->namespace, checkpoint->name))
+		recheck = RECHECK_US;
 	durable_snapshot_push();
 	if (!durable_run_number(child_id, &id) || !durable_run_read(id, &child) ||
 		!same_namespace(turn, &child))
@@ -245,10 +251,13 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 				 CHECKPOINT_COMPLETED : CHECKPOINT_FAILED,
 				 child.nulls[RUN_OUTPUT] ? NULL : DatumGetJsonbP(child.values[RUN_OUTPUT]),
 				 child.nulls[RUN_ERROR] ? NULL : DatumGetJsonbP(child.values[RUN_ERROR]));
+	else if (durable_waiter_find(turn->namespace, checkpoint->name, &waiting, &seq) &&
+			 waiting != turn->run)
+		recheck = SHARED_CHILD_US;
 	else
 		durable_waiter_register(turn->namespace, checkpoint->name, turn->run, checkpoint->seq);
 	durable_snapshot_pop();
-	return alone;
+	return recheck;
 }
 
 static void
@@ -280,26 +289,28 @@ write_logs(DurableTurn *turn)
 }
 
 /* The operations' effects, then every checkpoint that is new or has changed.
- * *recheck: a token was busy. */
-static void
-write_history(DurableTurn *turn, bool *recheck)
+ * Returns when to look again at what was busy, or 0. */
+static int64
+write_history(DurableTurn *turn)
 {
 	DurableWriter writer;
 	ListCell   *lc;
+	int64		recheck = 0;
 
 	foreach(lc, turn->operations)
 	{
 		DurableOperation *op = lfirst(lc);
 		DurableCheckpoint *checkpoint = &turn->history[op->seq];
-		bool		settled = true;
+		int64		wait = 0;
 
 		if (checkpoint->kind == KIND_STEP)
 			dispatch_step(turn, op, checkpoint);
 		else if (checkpoint->kind == KIND_SIGNAL)
-			settled = register_signal(turn, checkpoint);
+			wait = register_signal(turn, checkpoint);
 		else if (checkpoint->kind == KIND_CHILD)
-			settled = register_child(turn, op, checkpoint);
-		*recheck |= !settled;
+			wait = register_child(turn, op, checkpoint);
+		if (wait != 0 && (recheck == 0 || wait < recheck))
+			recheck = wait;
 	}
 	turn->operations = NIL;
 	write_logs(turn);
@@ -318,6 +329,7 @@ write_history(DurableTurn *turn, bool *recheck)
 		durable_checkpoint_write(&writer, turn->run, checkpoint);
 	}
 	durable_writer_close(&writer);
+	return recheck;
 }
 
 /* What every write of the run's row carries along. */
@@ -363,12 +375,11 @@ DurableApplied
 durable_apply_step(DurableTurn *turn, const DurableLease *lease)
 {
 	DurableRun	run;
-	bool		recheck = false;
 	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 
 	if (result != APPLIED)
 		return result;
-	write_history(turn, &recheck);
+	(void) write_history(turn);
 	if (update_run(turn, &run))
 		durable_run_update(&run);
 	close_claimed(&run);
@@ -445,13 +456,13 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	DurableCheckpoint *last = turn->next_seq > 0 && turn->next_seq <= turn->nhistory ?
 		&turn->history[turn->next_seq - 1] : NULL;
 	bool		was_pending = last != NULL && last->status == CHECKPOINT_PENDING;
-	bool		recheck = false;
+	int64		recheck;
 	TimestampTz wake_at = turn->wake_at;
 	DurableApplied result = open_claimed(turn, lease, true, &run);
 
 	if (result != APPLIED)
 		return result;
-	write_history(turn, &recheck);
+	recheck = write_history(turn);
 	if (last != NULL && something_came(turn, last, was_pending))
 	{
 		if (update_run(turn, &run))
@@ -460,9 +471,9 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	}
 	else
 	{
-		TimestampTz soon = durable_clock_now() + RECHECK_US;
+		TimestampTz soon = durable_clock_now() + recheck;
 
-		if (recheck && (wake_at == 0 || soon < wake_at))
+		if (recheck != 0 && (wake_at == 0 || soon < wake_at))
 			wake_at = soon;
 		park(turn, &run, wake_at, results_awaited(turn));
 		end_claim(lease);
@@ -485,13 +496,12 @@ check_end(DurableRun *run, void *arg)
 {
 	EndCheck   *check = arg;
 	DurableRun	again;
-	bool		recheck = false;
 
 	check->result = open_claimed(check->turn, check->lease, true, &again);
 	if (check->result != APPLIED)
 		return false;
 	close_claimed(&again);
-	write_history(check->turn, &recheck);
+	(void) write_history(check->turn);
 	(void) update_run(check->turn, run);
 	return true;
 }

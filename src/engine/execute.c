@@ -55,6 +55,8 @@ keep_item(const DurableRow *task, const DurableLease *lease, void *arg)
 	item->name = DatumGetTextPCopy(task->values[TASK_NAME]);
 	item->input = task->nulls[TASK_INPUT] ? NULL :
 		DatumGetJsonbPCopy(task->values[TASK_INPUT]);
+	item->run_id = task->nulls[TASK_RUN_ID] ? NULL :
+		DatumGetTextPCopy(task->values[TASK_RUN_ID]);
 	item->is_turn = durable_task_is(task, "turn");
 }
 
@@ -303,6 +305,7 @@ execute_step(const DurableWorkItem *item)
 	DurableTurn *step = new_turn();
 
 	step->namespace = item->namespace;
+	step->run_id = item->run_id;
 	if (!durable_handler_find(item->namespace, item->name, &handler) ||
 		handler.owner != GetUserId())
 	{

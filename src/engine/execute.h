@@ -21,6 +21,7 @@ typedef struct DurableWorkItem
 	int64		id;
 	text	   *namespace;
 	text	   *name;
+	text	   *run_id;			/* NULL: a task of no run */
 	Jsonb	   *input;
 	bool		is_turn;
 } DurableWorkItem;

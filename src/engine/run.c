@@ -248,9 +248,11 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	drop_task(id, delayed_until);
 }
 
-/* The waiting run's checkpoint gets the outcome. Its lock is held. */
+/* The waiting run's checkpoint gets the outcome. Its lock is held. attempts is 0
+ * where nothing counts them. */
 static void
-deliver(DurableRun *run, int seq, DurableCheckpointStatus status, Jsonb *output, Jsonb *error)
+deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
+		Jsonb *output, Jsonb *error)
 {
 	DurableWriter writer;
 	DurableCheckpoint checkpoint;
@@ -264,6 +266,8 @@ deliver(DurableRun *run, int seq, DurableCheckpointStatus status, Jsonb *output,
 	checkpoint.output = output;
 	checkpoint.error = error;
 	checkpoint.wake_at = 0;
+	if (attempts > 0)
+		checkpoint.attempts = attempts;
 	checkpoint.finished_at = durable_clock_now();
 	durable_writer_open(&writer, REL_CHECKPOINT, true);
 	durable_checkpoint_write(&writer, id, &checkpoint);
@@ -301,9 +305,9 @@ tell_waiting(DurableRun *waiting, int seq, text *token, text *namespace,
 		return;
 	durable_snapshot_push();
 	if (status == RUN_COMPLETED)
-		deliver(waiting, seq, CHECKPOINT_COMPLETED, output, NULL);
+		deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
 	else
-		deliver(waiting, seq, CHECKPOINT_FAILED, NULL, error);
+		deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
 	durable_run_wake(waiting);
 	durable_snapshot_pop();
 }
@@ -410,7 +414,11 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 
 	if (!durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &id))
 		return durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+	/* another step of this run may have ended a moment ago, in this command */
+	CommandCounterIncrement();
+	durable_snapshot_push();
 	result = durable_run_open(&run, id, wait);
+	durable_snapshot_pop();
 	if (result != TM_Ok)
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
@@ -418,6 +426,7 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	{
 		durable_snapshot_push();
 		deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
+				DatumGetInt32(task->values[TASK_ATTEMPT]),
 				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
 				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
 		if (wakes_run(&run.row, seq, failed))
@@ -464,7 +473,7 @@ durable_run_signal(text *namespace, text *token, Jsonb *payload)
 			if (durable_waiter_remove(namespace, token, id, seq))
 			{
 				durable_snapshot_push();
-				deliver(&run, seq, CHECKPOINT_COMPLETED, payload, NULL);
+				deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
 				durable_run_wake(&run);
 				durable_snapshot_pop();
 				woken = DatumGetTextPCopy(run.row.values[RUN_RUN_ID]);
