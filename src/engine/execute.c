@@ -21,6 +21,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -31,6 +32,7 @@
 #include "engine/claim.h"
 #include "engine/execute.h"
 #include "engine/maintain.h"
+#include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/settle.h"
 #include "engine/turn.h"
@@ -38,8 +40,9 @@
 
 static const Interval work_lease = {.time = DURABLE_SESSION_LEASE_US};
 
-/* A turn whose workflow this role does not have now is tried again this soon. */
-#define UNKNOWN_WORKFLOW_US (5 * USECS_PER_SEC)
+/* A turn or step whose function this role does not have now is tried again this
+ * soon. */
+#define NOT_OURS_US (5 * USECS_PER_SEC)
 
 /* The claim whose lock this session holds, or 0. */
 static int64 lease_in_hand = 0;
@@ -96,12 +99,15 @@ call_handler(text *handler, Jsonb *input, MemoryContext context,
 	{
 		bool		strict;
 		Oid			function = durable_function_lookup(handler, &strict);
+		int			settings = NewGUCNestLevel();
 		Jsonb	   *result;
 
 		durable_snapshot_push();
 		result = durable_function_call(function, strict, input);
 		durable_snapshot_pop();
 		AfterTriggerFireDeferred();
+		/* what it SET, the role included, is not for others */
+		AtEOXact_GUC(false, settings);
 		MemoryContextSwitchTo(context);
 		*output = result == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(result));
 		MemoryContextSwitchTo(before);
@@ -217,21 +223,27 @@ new_turn(void)
 	return turn;
 }
 
-/* Back to the queue, for whoever has the workflow. */
+/* Back to the queue, for whoever has the function. */
 static void
 give_back(const DurableWorkItem *item)
 {
+	TimestampTz until = durable_clock_now() + NOT_OURS_US;
 	DurableTables tables;
 	DurableProbe by_id;
 	DurableRow	task;
-	TimestampTz now = durable_clock_now();
 
 	durable_tables_init(&tables);
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
 	if (durable_task_find_number(&by_id, item->id, &task) &&
 		durable_task_held_by(&task, item->lease.id))
-		(void) durable_run_postpone(&tables, &task, item->lease.id,
-									now + UNKNOWN_WORKFLOW_US, now);
+	{
+		if (item->is_turn)
+			(void) durable_run_postpone(&tables, &task, item->lease.id, until,
+										durable_clock_now());
+		else
+			(void) durable_outcome_requeue(&tables, &task, item->lease.id, until,
+										   durable_clock_now(), true);
+	}
 	durable_probe_close(&by_id);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
@@ -302,24 +314,21 @@ execute_step(const DurableWorkItem *item)
 	bool		succeeded;
 	Jsonb	   *output = NULL;
 	Jsonb	   *error = NULL;
-	DurableTurn *step = new_turn();
+	DurableTurn *step;
 
-	step->namespace = item->namespace;
-	step->run_id = item->run_id;
 	if (!durable_handler_find(item->namespace, item->name, &handler) ||
 		handler.owner != GetUserId())
 	{
-		error = durable_json_error(psprintf("no handler for %s", text_to_cstring(item->name)),
-								   false);
-		succeeded = false;
+		give_back(item);
+		return;
 	}
-	else
-	{
-		durable_current_step = step;
-		succeeded = call_handler(handler.handler, item->input, step->context,
-								 &output, &error);
-		durable_current_step = NULL;
-	}
+	step = new_turn();
+
+	step->namespace = item->namespace;
+	step->run_id = item->run_id;
+	durable_current_step = step;
+	succeeded = call_handler(handler.handler, item->input, step->context, &output, &error);
+	durable_current_step = NULL;
 	target.output = output;
 	target.error = error;
 	if (durable_settle_as_worker(&item->lease.token,

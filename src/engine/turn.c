@@ -22,6 +22,7 @@
 #include "parser/parse_func.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/regproc.h"
@@ -33,6 +34,9 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "engine/turn.h"
+
+#define CHANGED_BODY_HINT \
+	"Guard changes of a body that has live runs with durable.patched(), or register them as a new version."
 
 DurableTurn *durable_current_turn = NULL;
 DurableTurn *durable_current_step = NULL;
@@ -88,7 +92,7 @@ note_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
 		psprintf("The body asks for %s \"%s\"; recorded is %s \"%s\".",
 				 durable_kind_name(kind), text_to_cstring(name),
 				 durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)),
-		NULL, NULL);
+		CHANGED_BODY_HINT, NULL);
 	MemoryContextSwitchTo(before);
 }
 
@@ -111,7 +115,7 @@ durable_turn_next(DurableTurn *turn, DurableKind kind, const text *name, int *se
 			errdetail("The body asks for %s \"%s\"; recorded is %s \"%s\".",
 					  durable_kind_name(kind), text_to_cstring(name),
 					  durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)),
-			errhint("Guard changes of a body that has live runs with durable.patched(), or register them as a new version."));
+			errhint("%s", CHANGED_BODY_HINT));
 	return NULL;
 }
 
@@ -248,6 +252,7 @@ durable_turn_replay(DurableTurn *turn)
 	MemoryContextSwitchTo(turn->context);
 	PG_TRY();
 	{
+		int			settings = NewGUCNestLevel();
 		Jsonb	   *output;
 
 		XactReadOnly = true;
@@ -255,6 +260,7 @@ durable_turn_replay(DurableTurn *turn)
 		durable_snapshot_push();
 		output = durable_function_call(turn->body, turn->body_strict, turn->input);
 		PopActiveSnapshot();
+		AtEOXact_GUC(false, settings);
 		durable_current_turn = NULL;
 		MemoryContextSwitchTo(turn->context);
 		body_returned(turn, output);
