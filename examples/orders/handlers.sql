@@ -54,7 +54,7 @@ DECLARE
 	o shop.orders;
 BEGIN
 	SELECT * INTO STRICT o FROM shop.orders WHERE id = (i ->> 'order')::int;
-	INSERT INTO shop.shipment VALUES (o.id, i ->> 'run');
+	INSERT INTO shop.shipment VALUES (o.id, durable.run_id());
 	IF o.address = 'nowhere' THEN
 		RAISE EXCEPTION 'nobody ships to %', o.address USING ERRCODE = 'SH004';
 	END IF;

@@ -27,7 +27,7 @@ BEGIN
 		-- by whatever talks to the bank: SELECT durable.signal('paid:17')
 		PERFORM durable.wait_for_signal('paid:' || (i ->> 'order'), timeout => '3 s');
 		-- dispatched: whoever serves steps of this name
-		parcel := durable.step('ship', i || jsonb_build_object('run', durable.run_id()), retries => 2);
+		parcel := durable.step('ship', i, retries => 2);
 		state := 'shipped';
 	EXCEPTION
 		WHEN SQLSTATE 'WF004' THEN
