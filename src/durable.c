@@ -17,6 +17,7 @@
 #include "base/compat.h"
 #include "base/extension_state.h"
 #include "base/guc.h"
+#include "base/hint.h"
 #include "base/rel.h"
 #include "base/security.h"
 #include "base/shmem.h"
@@ -35,6 +36,7 @@ _PG_init(void)
 	durable_security_init();
 	durable_extension_state_init();
 	durable_commit_init();
+	durable_hint_init();
 	durable_wakeup_init();
 	durable_queue_init();
 	durable_shmem_init();

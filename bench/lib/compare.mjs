@@ -69,6 +69,14 @@ export function ratioOf(a, b) {
   };
 }
 
+// The same for two sides of interleave's result; with how many times the CPU time
+// of mine the other one's sessions took for a task, as cpu.
+export function compare(series, mine, other, part = 'rate', cpuPart = 'cpu') {
+  const r = ratioOf(series[mine.label][part], series[other.label][part]);
+  const cpu = [series[other.label][cpuPart], series[mine.label][cpuPart]];
+  return { ...r, mine: r.a, other: r.b, cpu: cpu.every(Boolean) ? ratioOf(...cpu) : undefined };
+}
+
 const cpuLines = [];
 
 // Keep the server's CPU time per task of a series for one table under the report:

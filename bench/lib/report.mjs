@@ -14,6 +14,7 @@ export function note(text) {
 //   mine, other               medians, for the eye only
 //   unit                      'per s', 'ms', 'bytes', …
 //   ratio, low, high          median and quartiles of the ratio mine / other
+//   cpu                       as compare() gives it, if measured
 //   target                    { min } or { max } of the ratio, or absent: for information
 export function addRow(row) {
   rows.push(row);
@@ -45,6 +46,11 @@ function wanted(target) {
   return parts.join(', ');
 }
 
+function spread(r) {
+  const quartiles = r.low === undefined ? '' : ` (${number(r.low)} – ${number(r.high)})`;
+  return `**${number(r.ratio)}**${quartiles}`;
+}
+
 export function table(header, lines) {
   const all = [header, header.map(() => '---'), ...lines];
   return all.map((cells) => `| ${cells.join(' | ')} |`).join('\n');
@@ -57,11 +63,12 @@ export function render() {
     `${number(r.mine)} ${r.unit}`,
     r.peer,
     `${number(r.other)} ${r.unit}`,
-    `**${number(r.ratio)}** (${number(r.low)} – ${number(r.high)})`,
+    spread(r),
+    r.cpu ? `${number(r.cpu.ratio)} (${number(r.cpu.low)} – ${number(r.cpu.high)})` : '',
     wanted(r.target),
     verdict(r),
   ]);
-  let text = table(['scenario', 'measure', 'durable', 'against', 'its value', 'ratio (quartiles)', 'target', ''], lines);
+  let text = table(['scenario', 'measure', 'durable', 'against', 'its value', 'ratio (quartiles)', 'CPU ratio', 'target', ''], lines);
   for (const n of notes) text += `\n\n### ${n.title}\n\n${n.text}`;
   return text + '\n';
 }

@@ -122,3 +122,13 @@ class Handwritten {
 
 export const hand = new Handwritten(false);
 export const handResults = new Handwritten(true);
+
+// With the faster compression for its payloads, which is not PostgreSQL's default.
+export const handLz4 = Object.assign(new Handwritten(false), {
+  label: 'hand+lz4',
+  database: 'bench_hand_lz4',
+  async install(database) {
+    await query(database, schema);
+    await query(database, 'ALTER TABLE hand.task ALTER COLUMN input SET COMPRESSION lz4');
+  },
+});

@@ -3,7 +3,7 @@
 // graphile-worker, pg-boss and PgQ have, all from one node process.
 import { addRow } from '../lib/report.mjs';
 import { connect, freshDatabase, query, sleep, tidy } from '../lib/db.mjs';
-import { addCpu, interleave, ratioOf } from '../lib/compare.mjs';
+import { addCpu, compare, interleave, ratioOf } from '../lib/compare.mjs';
 import { pgbench } from '../lib/pgbench.mjs';
 import { durable } from '../peers/durable.mjs';
 import { claimStatement, hand, handResults } from '../peers/handwritten.mjs';
@@ -43,15 +43,12 @@ export async function batch({ quick, mine, rounds }) {
     ['dispatch', 'dispatch 100 in one statement; 4 clients', 1.0],
   ]) {
     for (const peer of sides.slice(1)) {
-      const r = ratioOf(series[mine.label][part], series[peer.label][part]);
       addRow({
         scenario: 'batch',
         measure,
         peer: peer.label,
         unit: 'tasks/s',
-        mine: r.a,
-        other: r.b,
-        ...r,
+        ...compare(series, mine, peer, part, `${part}Cpu`),
         target: peer === hand ? { min } : undefined,
       });
     }

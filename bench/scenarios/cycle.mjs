@@ -3,7 +3,7 @@
 // task, against claim and delete, two.
 import { addRow } from '../lib/report.mjs';
 import { freshDatabase, tidy } from '../lib/db.mjs';
-import { addCpu, interleave, ratioOf } from '../lib/compare.mjs';
+import { addCpu, compare, interleave } from '../lib/compare.mjs';
 import { pgbench } from '../lib/pgbench.mjs';
 import { hand, handResults } from '../peers/handwritten.mjs';
 import { graphile } from '../peers/graphile.mjs';
@@ -27,15 +27,12 @@ export async function cycle({ quick, mine, rounds }) {
       rounds(15, 5),
     );
     for (const peer of taking.slice(1)) {
-      const r = ratioOf(series[mine.label].rate, series[peer.label].rate);
       addRow({
         scenario: 'cycle',
         measure,
         peer: peer.label,
         unit: 'tasks/s',
-        mine: r.a,
-        other: r.b,
-        ...r,
+        ...compare(series, mine, peer),
         target: peer === hand && !ownIds ? { min: 1.2 } : undefined,
       });
     }
@@ -84,15 +81,12 @@ export async function settle({ quick, mine, rounds }) {
       rounds(9, 5),
     );
     for (const peer of sides.slice(1)) {
-      const r = ratioOf(series[mine.label].rate, series[peer.label].rate);
       addRow({
         scenario: 'settle',
         measure: `worker loop, settle_and_claim against claim + delete; ${clients} clients`,
         peer: peer.label,
         unit: 'tasks/s',
-        mine: r.a,
-        other: r.b,
-        ...r,
+        ...compare(series, mine, peer),
         target: peer === hand ? { min: 1.4 } : undefined,
       });
     }

@@ -3,8 +3,8 @@
 // 1,000,000 finished. Each state has a database of its own; the ratio is against
 // the empty one of the same peer.
 import { addRow, addNote, number, table } from '../lib/report.mjs';
-import { checkpoint, dropDatabase, freshDatabase, tidy } from '../lib/db.mjs';
-import { interleave, ratioOf } from '../lib/compare.mjs';
+import { checkpoint, connect, dropDatabase, freshDatabase, tidy } from '../lib/db.mjs';
+import { compare, interleave } from '../lib/compare.mjs';
 import { note } from '../lib/report.mjs';
 import { pgbench } from '../lib/pgbench.mjs';
 import { hand } from '../peers/handwritten.mjs';
@@ -33,10 +33,14 @@ function states(scale) {
 export async function flat({ quick, mine, rounds }) {
   const peers = quick ? [mine] : [mine, hand];
   const perPeer = [];
-  for (const peer of peers) perPeer.push(await measure(peer, quick, peer === mine ? rounds(15, 5) : rounds(3, 3)));
-  for (const { state, ...r } of perPeer[0]) {
-    addRow({ scenario: 'flat', measure: state.title, peer: 'itself, empty', unit: 'tasks/s', mine: r.a, other: r.b, ...r, target: { min: 0.9 } });
+  for (const peer of peers) perPeer.push(await measure(peer, quick, peer === mine ? rounds(15, 5) : 3));
+  for (const { state, buffers, ...r } of perPeer[0]) {
+    addRow({ scenario: 'flat', measure: state.title, peer: 'itself, empty', unit: 'tasks/s', ...r, target: { min: 0.9 } });
   }
+  addNote(
+    'flat: pages that one claim touches',
+    table(['queue', 'state', 'pages', 'when empty'], perPeer.flatMap((rows, i) => rows.map((r) => [peers[i].label, r.state.title, ...r.buffers]))),
+  );
   if (perPeer[1]) {
     const lines = perPeer[1].map(({ state, ...r }) => [state.title, `${number(r.a)} tasks/s`, `${number(r.b)} tasks/s`, number(r.ratio)]);
     addNote('flat: the hand-written queue against itself', table(['state', 'rate', 'rate when empty', 'ratio'], lines));
@@ -59,16 +63,39 @@ async function measure(peer, quick, rounds) {
     all.map((s) => ({
       label: s.name,
       run: async () => {
-        const { rate } = await pgbench(s.database, {
+        const { rate, cpu } = await pgbench(s.database, {
           scripts: [[...peer.dispatch('q'), ...peer.claim('q'), ...peer.complete()]],
           clients: 4,
           seconds: 2,
         });
-        return rate;
+        return { rate, cpu };
       },
     })),
     rounds,
   );
-  for (const s of all) await dropDatabase(s.database);
-  return all.slice(1).map((state) => ({ state, ...ratioOf(series[state.name].rate, series.empty.rate) }));
+  for (const s of all) {
+    s.label = s.name;
+    s.buffers = await claimBuffers(peer, s.database);
+    await dropDatabase(s.database);
+  }
+  const [empty, ...full] = all;
+  return full.map((state) => ({ state, buffers: [state.buffers, empty.buffers], ...compare(series, state, empty) }));
+}
+
+// How many pages one claim touches: unlike time, a machine that is busy otherwise
+// does not change it.
+async function claimBuffers(peer, database) {
+  const client = await connect(database);
+  try {
+    const claim = peer.claim('q')[0].replace(/ \\aset$/, '');
+    let touched;
+    for (let i = 0; i < 5; i++) {
+      const { rows } = await client.query(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${claim}`);
+      const plan = rows[0]['QUERY PLAN'][0].Plan;
+      touched = plan['Shared Hit Blocks'] + plan['Shared Read Blocks'];
+    }
+    return touched; // the first ones read catalogs, too
+  } finally {
+    await client.end();
+  }
 }

@@ -3,9 +3,9 @@
 import { createRequire } from 'node:module';
 import { addRow, note } from '../lib/report.mjs';
 import { freshDatabase, tidy } from '../lib/db.mjs';
-import { addCpu, interleave, ratioOf } from '../lib/compare.mjs';
+import { addCpu, compare, interleave } from '../lib/compare.mjs';
 import { pgbench } from '../lib/pgbench.mjs';
-import { hand, handResults } from '../peers/handwritten.mjs';
+import { hand, handLz4, handResults } from '../peers/handwritten.mjs';
 
 const SCRIPTS = 64; // pgbench takes up to 128
 
@@ -21,7 +21,7 @@ export async function payload({ quick, mine, rounds }) {
   const average = texts.reduce((n, t) => n + Buffer.byteLength(t), 0) / texts.length;
   note(`payload: ${texts.length} payloads, ${Math.round(average)} bytes on average`);
   const variables = Object.fromEntries(texts.map((t, i) => [`p${i}`, t]));
-  const sides = [mine, hand, ...(quick ? [] : [handResults])];
+  const sides = [mine, hand, handLz4, ...(quick ? [] : [handResults])];
   for (const peer of sides) {
     await freshDatabase(peer.database);
     await peer.install(peer.database);
@@ -42,15 +42,12 @@ export async function payload({ quick, mine, rounds }) {
   );
   addCpu('payload', series);
   for (const peer of sides.slice(1)) {
-    const r = ratioOf(series[mine.label].rate, series[peer.label].rate);
     addRow({
       scenario: 'payload',
       measure: `the cycle with payloads of ${Math.round(average / 1024)} kB; 4 clients`,
       peer: peer.label,
       unit: 'tasks/s',
-      mine: r.a,
-      other: r.b,
-      ...r,
+      ...compare(series, mine, peer),
       target: peer === hand ? { min: 1.2 } : undefined,
     });
   }

@@ -177,11 +177,12 @@ durable_heartbeat(PG_FUNCTION_ARGS)
 	const pg_uuid_t *token = durable_arg_token(fcinfo, 1);
 	void	   *progress = durable_arg_payload(fcinfo, 2, "progress");
 	int64		id;
+	TimestampTz since;
 
 	durable_require_writable("durable.heartbeat()");
-	if (!durable_token_holds(token, task_id, &id))
+	if (!durable_token_holds(token, task_id, &id, &since))
 		PG_RETURN_BOOL(false);
-	durable_progress_store(id, durable_clock_now(), progress,
+	durable_progress_store(id, durable_clock_now(), progress, since,
 						   (int64) durable_heartbeat_interval * 1000);
 	PG_RETURN_BOOL(true);
 }

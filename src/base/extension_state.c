@@ -3,12 +3,12 @@
  * extension_state.c
  *	  Whether this database may hand out work.
  *
- * A copy of a database must not repeat work that the original does. Creating
- * the extension writes a row that names the cluster and the database; CREATE
+ * A copy of a database must not repeat work that the original does. Creating the
+ * extension writes a row that names the cluster and the database; CREATE
  * DATABASE ... TEMPLATE carries that row along, and a restored dump adds it to
  * the row of its own installation. Where the one row that names this place is
- * not the only one, claims are refused until durable.activate(). A physical standby that is promoted keeps its
- * identity: it is the same database, gone on.
+ * not the only one, claims are refused until durable.activate(). A physical
+ * standby that is promoted keeps its identity: it is the same database, gone on.
  *
  *-------------------------------------------------------------------------
  */

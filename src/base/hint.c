@@ -8,31 +8,34 @@
  * deleted by a committed one. An entry whose insertion or deletion is in
  * progress becomes a hole, which every scan looks at by itself until it is dead,
  * and so one claim in a long transaction does not hold up the hint; when there are
- * too many, the prefix ends. What the scan did not meet is an entry that was put behind its back: with
- * a position before P, into a part of the index that it had passed. Whoever
- * inserts an entry therefore reports it here after it stands in the index,
- * still inside its transaction:
+ * too many, the prefix ends. What the scan did not meet is an entry that was
+ * put behind its back: with a position before P, into a part of the index that
+ * it had passed. Whoever inserts an entry therefore reports it here after it
+ * stands in the index, still inside its transaction:
  *
  *	- reported after the scan set P: the report makes a hole, or moves the
  *	  hint back when there is no room;
- *	- reported before the scan set P: the report raised the generation since
- *	  the scan began, and the scan clips P to the reported position. Only the
- *	  last RECENT reports are kept; a scan that missed more sets nothing.
+ *	- reported before the scan set P: the scan took a watch when it began, in
+ *	  which every report leaves its position if it is the least so far, and
+ *	  the scan clips P to that. There are few watches; a scan that got none, or
+ *	  lost it because it took very long, sets nothing.
  *
- * A scan that begins after the report meets the entry itself, and it ends the
- * prefix until the inserter commits. So nothing depends on when commits happen,
+ * A scan that begins after the report meets the entry itself, and it is a hole
+ * until the inserter commits. So nothing depends on when commits happen,
  * and prepared transactions need no care.
  *
  * The table is a fixed array of small buckets, each under its own spinlock;
- * when a bucket is full the least recently used entry is given up, which
- * only loses an optimisation. At times (FULL_PASS_US) a scan is sent over the
- * whole list all the same: if it finds a row before the hint, that row is
- * claimed, the hint is mended and the event counted. The count has to stay 0.
+ * when a bucket is full the least recently used entry is given up, which only
+ * loses an optimisation. At times (CHECK_US) a scan first looks at a stretch of
+ * what stands before the hint, each time the next one: if it finds a row there,
+ * that row is claimed, the hint is mended and the event counted. The count has
+ * to stay 0.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
@@ -45,20 +48,28 @@
 #define BUCKETS 512
 #define LEVEL_BUCKETS 256
 #define BUCKET_ENTRIES 4
-#define RECENT 32
+#define WATCHES 8
+#define WATCH_US (60 * USECS_PER_SEC)
 #define CHECK_US (10 * USECS_PER_SEC)
 #define MANY_LEVELS_US (60 * USECS_PER_SEC)
+
+/* What was reported while one scan is under way. */
+typedef struct Watch
+{
+	uint64		id;				/* 0: free; never used twice in a bucket */
+	TimestampTz since;
+	int64		least;
+} Watch;
 
 typedef struct Entry
 {
 	DurableKey	key;			/* database 0: unused */
 	int32		level;
 	int64		position;
-	uint64		generation;		/* reports so far; never goes back */
 	uint64		used;			/* for choosing a victim */
 	TimestampTz last_check;
 	int64		checked;		/* the next check begins here */
-	int64		recent[RECENT]; /* positions of the last reports */
+	Watch		watches[WATCHES];
 	int			nholes;
 	int64		holes[DURABLE_HINT_HOLES];	/* ascending, before position */
 } Entry;
@@ -68,7 +79,7 @@ typedef struct Bucket
 {
 	slock_t		lock;
 	uint64		clock;
-	uint64		generation;		/* the highest of any entry so far */
+	uint64		last_watch;
 	Entry		entries[BUCKET_ENTRIES];
 } Bucket;
 
@@ -101,6 +112,11 @@ typedef struct HintTable
 } HintTable;
 
 static HintTable *table = NULL;
+
+/* The watches of this session's scans: an error must not leave them behind. */
+#define HELD (2 * DURABLE_LEVELS)
+static DurableHint held[HELD];
+static int	nheld = 0;
 
 Size
 durable_hint_shmem_size(void)
@@ -163,10 +179,8 @@ make_entry(Bucket *bucket, const DurableKey *key, int32 level, TimestampTz now)
 	victim->level = level;
 	victim->position = DURABLE_POSITION_MIN;
 	victim->nholes = 0;
-	/* no two lives of a list share a generation, in whichever slot: reports
-	 * between them went unheard, and whoever began before has missed them */
-	bucket->generation += 2 * RECENT;
-	victim->generation = bucket->generation;
+	/* scans of the old list have lost their watch */
+	memset(victim->watches, 0, sizeof(victim->watches));
 	victim->used = ++bucket->clock;
 	victim->last_check = now;
 	victim->checked = DURABLE_POSITION_MIN;
@@ -209,6 +223,51 @@ move_back(Entry *entry, int64 position)
 		entry->nholes--;
 }
 
+/* 0: there is none to be had. The bucket's lock must be held. */
+static uint64
+take_watch(Bucket *bucket, Entry *entry, TimestampTz now)
+{
+	for (int i = 0; i < WATCHES; i++)
+	{
+		Watch	   *watch = &entry->watches[i];
+
+		/* one that old belongs to a scan that ended in an error, or hangs */
+		if (watch->id != 0 && now - watch->since < WATCH_US)
+			continue;
+		watch->id = ++bucket->last_watch;
+		watch->since = now;
+		watch->least = DURABLE_POSITION_END;
+		return watch->id;
+	}
+	return 0;
+}
+
+/* The bucket's lock must be held. */
+static Watch *
+find_watch(Entry *entry, uint64 id)
+{
+	for (int i = 0; id != 0 && i < WATCHES; i++)
+	{
+		if (entry->watches[i].id == id)
+			return &entry->watches[i];
+	}
+	return NULL;
+}
+
+static void
+forget_held(const DurableHint *hint)
+{
+	for (int i = 0; i < nheld; i++)
+	{
+		if (held[i].watch == hint->watch && held[i].level == hint->level &&
+			durable_key_equal(&held[i].key, &hint->key))
+		{
+			held[i] = held[--nheld];
+			return;
+		}
+	}
+}
+
 void
 durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 {
@@ -237,14 +296,35 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 	hint->nholes = entry->nholes;
 	memcpy(hint->holes, entry->holes, sizeof(hint->holes));
 	hint->expected = entry->position;
-	hint->generation = entry->generation;
+	hint->watch = nheld < HELD ? take_watch(bucket, entry, now) : 0;
 	SpinLockRelease(&bucket->lock);
 
 	hint->key = *key;
 	hint->level = level;
 	hint->tracked = true;
+	if (hint->watch != 0)
+		held[nheld++] = *hint;
 	if (hint->check)
 		pg_atomic_fetch_add_u64(&table->checks, 1);
+}
+
+void
+durable_hint_end(const DurableHint *hint)
+{
+	Bucket	   *bucket;
+	Entry	   *entry;
+	Watch	   *watch;
+
+	if (!hint->tracked || hint->watch == 0)
+		return;
+	bucket = bucket_of(&hint->key, hint->level);
+	SpinLockAcquire(&bucket->lock);
+	entry = find_entry(bucket, &hint->key, hint->level);
+	watch = entry != NULL ? find_watch(entry, hint->watch) : NULL;
+	if (watch != NULL)
+		watch->id = 0;
+	SpinLockRelease(&bucket->lock);
+	forget_held(hint);
 }
 
 void
@@ -261,21 +341,30 @@ durable_hint_checked(const DurableHint *hint, int64 position)
 }
 
 void
-durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes, int nholes)
+durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes, int nholes,
+					 bool over)
 {
 	Bucket	   *bucket;
 	Entry	   *entry;
+	Watch	   *watch;
 
-	if (!hint->tracked || position < hint->expected)
+	if (!hint->tracked)
 		return;
+	if (position < hint->expected)
+	{
+		durable_hint_end(hint);
+		return;
+	}
 
 	bucket = bucket_of(&hint->key, hint->level);
 	SpinLockAcquire(&bucket->lock);
 	entry = find_entry(bucket, &hint->key, hint->level);
-	if (entry != NULL && entry->generation - hint->generation <= RECENT)
+	watch = entry != NULL ? find_watch(entry, hint->watch) : NULL;
+	if (watch != NULL)
 	{
-		for (uint64 g = hint->generation; g < entry->generation; g++)
-			position = Min(position, entry->recent[g % RECENT]);
+		position = Min(position, watch->least);
+		if (over)
+			watch->id = 0;
 		/* whoever got further knows its own holes; at the same place every
 		 * list is right, because what was dead for anyone is dead */
 		if (position >= entry->position)
@@ -287,6 +376,8 @@ durable_hint_advance(const DurableHint *hint, int64 position, const int64 *holes
 		}
 	}
 	SpinLockRelease(&bucket->lock);
+	if (over)
+		forget_held(hint);
 }
 
 void
@@ -294,6 +385,7 @@ durable_hint_rescue(const DurableHint *hint, int64 position)
 {
 	Bucket	   *bucket;
 	Entry	   *entry;
+	Watch	   *watch;
 
 	if (!hint->tracked || position >= hint->expected)
 		return;
@@ -306,8 +398,9 @@ durable_hint_rescue(const DurableHint *hint, int64 position)
 	bucket = bucket_of(&hint->key, hint->level);
 	SpinLockAcquire(&bucket->lock);
 	entry = find_entry(bucket, &hint->key, hint->level);
-	/* reports since the scan began explain the row: then nothing was wrong */
-	if (entry != NULL && entry->generation == hint->generation &&
+	/* a report since the scan began explains the row: then nothing was wrong */
+	watch = entry != NULL ? find_watch(entry, hint->watch) : NULL;
+	if (watch != NULL && watch->least > position &&
 		entry->position > position && !is_hole(entry, position))
 		move_back(entry, position);
 	else
@@ -333,9 +426,8 @@ durable_hint_inserted(const DurableKey *key, int32 level, int64 first, int64 las
 	entry = find_entry(bucket, key, level);
 	if (entry != NULL)
 	{
-		entry->recent[entry->generation % RECENT] = first;
-		entry->generation++;
-		bucket->generation = Max(bucket->generation, entry->generation);
+		for (int i = 0; i < WATCHES; i++)
+			entry->watches[i].least = Min(entry->watches[i].least, first);
 		/* a hole is one position; behind a list that was all dead the hint
 		 * loses nothing by moving to the new end of it */
 		if (first < entry->position &&
@@ -509,9 +601,8 @@ durable_hint_forget(void)
 
 			if (entry->key.database != MyDatabaseId)
 				continue;
-			/* as in make_entry: scans under way have missed something */
-			bucket->generation += 2 * RECENT;
-			entry->generation = bucket->generation;
+			/* scans under way may have missed something */
+			memset(entry->watches, 0, sizeof(entry->watches));
 			move_back(entry, DURABLE_POSITION_MIN);
 		}
 		SpinLockRelease(&bucket->lock);
@@ -523,4 +614,39 @@ durable_hint_counters(uint64 *checks, uint64 *rescued)
 {
 	*checks = table ? pg_atomic_read_u64(&table->checks) : 0;
 	*rescued = table ? pg_atomic_read_u64(&table->rescued) : 0;
+}
+
+/* No scan outlives the (sub)transaction that began it, but by an error. */
+static void
+release_held(void)
+{
+	while (nheld > 0)
+	{
+		DurableHint last = held[nheld - 1];
+
+		nheld--;
+		durable_hint_end(&last);
+	}
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT)
+		release_held();
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId subid,
+					  SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		release_held();
+}
+
+void
+durable_hint_init(void)
+{
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
 }

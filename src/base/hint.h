@@ -28,7 +28,7 @@ typedef struct DurableHint
 	int32		level;
 	int64		start;			/* begin the scan here */
 	int64		expected;		/* no live row should stand before this */
-	uint64		generation;
+	uint64		watch;			/* what is inserted meanwhile, or 0 */
 	bool		check;			/* first look at some entries from check_from on */
 	int64		check_from;
 	bool		tracked;		/* false: there is no entry to advance */
@@ -41,17 +41,22 @@ typedef struct DurableHint
 
 extern Size durable_hint_shmem_size(void);
 extern void durable_hint_shmem_startup(void);
+extern void durable_hint_init(void);
 
 /* Call before the scan looks at the first index entry. */
 extern void durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level);
+
+/* The scan is over without having advanced the hint. */
+extern void durable_hint_end(const DurableHint *hint);
 
 /* How far a check got; DURABLE_POSITION_MIN when it reached the hint. */
 extern void durable_hint_checked(const DurableHint *hint, int64 position);
 
 /* Before "position" the scan, which looked at the hint's holes too, saw only
- * entries that are dead for good, but for these (ascending). */
+ * entries that are dead for good, but for these (ascending). The scan goes on,
+ * or is over. */
 extern void durable_hint_advance(const DurableHint *hint, int64 position,
-								 const int64 *holes, int nholes);
+								 const int64 *holes, int nholes, bool over);
 
 /* The scan took a row at "position": if the hint should have hidden it, mend
  * the hint and count. */

@@ -39,6 +39,8 @@ durable_walk_open(DurableWalk *walk, DurableRel table, DurableRel index,
 void
 durable_walk_close(DurableWalk *walk)
 {
+	if (walk->intact)
+		durable_hint_end(&walk->hint);
 	index_endscan(walk->scan);
 	ExecDropSingleTupleTableSlot(walk->slot);
 	index_close(walk->index, AccessShareLock);
@@ -74,9 +76,12 @@ go_on(DurableWalk *walk)
 void
 durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 {
+	if (walk->intact)
+		durable_hint_end(&walk->hint);
 	memcpy(walk->keys, keys, sizeof(ScanKeyData) * walk->nkeys);
 	walk->intact = (hint != NULL && hint->tracked);
 	walk->nholes = 0;
+	walk->unpublished = 0;
 	walk->next_hole = 0;
 	if (hint != NULL)
 		walk->hint = *hint;
@@ -90,12 +95,28 @@ durable_walk_start(DurableWalk *walk, ScanKey keys, const DurableHint *hint)
 		go_on(walk);
 }
 
+/* The next check goes on from here, or begins anew. */
 static void
 end_check(DurableWalk *walk, bool complete)
 {
+	int64		next = DURABLE_POSITION_MIN;
+
+	if (!complete)
+		next = walk->position + (walk->position == walk->hint.check_from);
 	walk->check_left = 0;
-	durable_hint_checked(&walk->hint, complete ? DURABLE_POSITION_MIN : walk->position);
+	durable_hint_checked(&walk->hint, next);
 	go_on(walk);
+}
+
+static bool
+is_hole(const DurableWalk *walk)
+{
+	for (int i = 0; i < walk->hint.nholes; i++)
+	{
+		if (walk->hint.holes[i] == walk->position)
+			return true;
+	}
+	return false;
 }
 
 bool
@@ -124,7 +145,7 @@ durable_walk_next(DurableWalk *walk)
 			end_check(walk, true);
 		else if (--walk->check_left == 0)
 			end_check(walk, false);
-		else
+		else if (!is_hole(walk))
 			return true;
 	}
 }
@@ -141,7 +162,10 @@ note_undecided(DurableWalk *walk, bool alive)
 	if ((walk->in_holes || !alive) && n < DURABLE_HINT_HOLES)
 		walk->holes[walk->nholes++] = walk->position;
 	else if (walk->in_holes)
+	{
 		walk->intact = false;
+		durable_hint_end(&walk->hint);
+	}
 	else
 		durable_walk_stop(walk, false);
 }
@@ -158,6 +182,11 @@ durable_walk_visible(DurableWalk *walk)
 		note_undecided(walk, durable_row_is_live(walk->rel, &walk->slot->tts_tid));
 	else if (!durable_row_is_dead(walk->rel, &tid))
 		note_undecided(walk, false);
+	else if (!walk->in_holes && ++walk->unpublished == DURABLE_WALK_PUBLISH)
+	{
+		walk->unpublished = 0;
+		durable_hint_advance(&walk->hint, walk->position, walk->holes, walk->nholes, false);
+	}
 	return visible;
 }
 
@@ -169,6 +198,6 @@ durable_walk_stop(DurableWalk *walk, bool exhausted)
 		return;
 	durable_hint_advance(&walk->hint,
 						 exhausted ? DURABLE_POSITION_END : walk->position,
-						 walk->holes, walk->nholes);
+						 walk->holes, walk->nholes, true);
 	walk->intact = false;
 }

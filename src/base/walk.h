@@ -22,6 +22,9 @@
 /* Entries before the hint that one check looks at. */
 #define DURABLE_WALK_CHECK 2000
 
+/* After so many dead entries the hint is moved, in case the walk is cancelled. */
+#define DURABLE_WALK_PUBLISH 1000
+
 #define DURABLE_WALK_KEYS 4
 
 typedef struct DurableWalk
@@ -41,6 +44,7 @@ typedef struct DurableWalk
 	bool		in_holes;
 	bool		intact;			/* all entries met are dead for good, but for */
 	int			nholes;			/* these */
+	int			unpublished;	/* dead entries since the hint was moved */
 	int64		holes[DURABLE_HINT_HOLES];
 } DurableWalk;
 

@@ -207,15 +207,15 @@ due_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Times
 
 	for (int i = 0; i < nqueues && !found; i++)
 	{
-		DurableDelayedScan scan;
+		DurableDueScan scan;
 		DurableRow	row;
 
 		if (durable_queue_is_paused(namespace, queues[i]) ||
-			!durable_delayed_scan_open(&scan, snapshot, namespace, queues[i], now))
+			!durable_delayed_open(&scan, snapshot, namespace, queues[i], now))
 			continue;
-		while (!found && durable_delayed_scan_next(&scan, &row))
+		while (!found && durable_delayed_next(&scan, &row))
 			found = durable_row_is_live(scan.walk.rel, &row.tid);
-		durable_delayed_scan_close(&scan);
+		durable_due_close(&scan);
 	}
 	return found;
 }
@@ -228,16 +228,16 @@ lapsed_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Ti
 
 	for (int i = 0; i <= nqueues && !found; i++)
 	{
-		DurableLapsedScan scan;
+		DurableDueScan scan;
 		DurableLease lease;
 		text	   *queue = i < nqueues ? queues[i] : cstring_to_text("");
 
-		if (!durable_lapsed_scan_open(&scan, snapshot, namespace, queue, now))
+		if (!durable_lapsed_open(&scan, snapshot, namespace, queue, now))
 			continue;
-		while (!found && durable_lapsed_scan_next(&scan, &lease))
+		while (!found && durable_lapsed_next(&scan, &lease))
 			found = durable_row_is_live(scan.walk.rel, &lease.tid) &&
 				durable_lease_concerns(&lease, queues, nqueues);
-		durable_lapsed_scan_close(&scan);
+		durable_due_close(&scan);
 	}
 	return found;
 }

@@ -37,15 +37,15 @@
 int
 durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
 {
-	DurableDelayedScan scan;
+	DurableDueScan scan;
 	DurableTables tables;
 	DurableRow	row;
 	int			promoted = 0;
 	bool		open;
 
 	durable_tables_init(&tables);
-	open = durable_delayed_scan_open(&scan, durable_snapshot_push(), namespace, queue, now);
-	while (open && promoted < max && durable_delayed_scan_next(&scan, &row))
+	open = durable_delayed_open(&scan, durable_snapshot_push(), namespace, queue, now);
+	while (open && promoted < max && durable_delayed_next(&scan, &row))
 	{
 		DurableWriter *delayed = durable_tables_get(&tables, TABLE_DELAYED);
 
@@ -58,7 +58,7 @@ durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, Time
 		promoted++;
 	}
 	if (open)
-		durable_delayed_scan_close(&scan);
+		durable_due_close(&scan);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
 	*next = scan.next;
@@ -189,7 +189,7 @@ int
 durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_rounds,
 						 int *rounds, TimestampTz *next)
 {
-	DurableLapsedScan scan;
+	DurableDueScan scan;
 	DurableLease lease;
 	DurableTables tables;
 	int			taken = 0;
@@ -197,9 +197,9 @@ durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_
 	bool		open;
 
 	durable_tables_init(&tables);
-	open = durable_lapsed_scan_open(&scan, durable_snapshot_push(), namespace, queue, now);
+	open = durable_lapsed_open(&scan, durable_snapshot_push(), namespace, queue, now);
 	while (open && max_rounds > 0 && passed < DURABLE_ROUNDS_SEEN &&
-		   durable_lapsed_scan_next(&scan, &lease))
+		   durable_lapsed_next(&scan, &lease))
 	{
 		int			tasks = take_over(&tables, &lease, now);
 
@@ -215,7 +215,7 @@ durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_
 		(*rounds)++;
 	}
 	if (open)
-		durable_lapsed_scan_close(&scan);
+		durable_due_close(&scan);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
 	*next = scan.next;

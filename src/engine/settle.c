@@ -5,10 +5,11 @@
  *
  * A token holds a task while its lease lists the task, the task's row exists,
  * and the lease is younger than the last one that the task left for its queue.
- * No lock is taken to check that. The lease and the task's row are read under one snapshot, and then
- * that very version of the row is deleted or replaced: whoever took the task
- * away in between (takeover, release, a failed attempt) has replaced it too,
- * and whoever settled it has deleted it. Then everything is read again.
+ * No lock is taken to check that. The lease and the task's row are read under
+ * one snapshot, and then that very version of the row is deleted or replaced:
+ * whoever took the task away in between (takeover, release, a failed attempt)
+ * has replaced it too, and whoever settled it has deleted it. Then everything is
+ * read again.
  *
  * Locks: tasks, ascending by number. A round that is settled whole is deleted,
  * not waiting for who may be renewing it; otherwise the lease keeps its row and
@@ -359,7 +360,7 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 }
 
 bool
-durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
+durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since)
 {
 	Settle		settle = {.token = token};
 	DurableTarget target = {.task_id = task_id};
@@ -373,6 +374,7 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id)
 	holds = find_held(&settle, &target, &row);
 	look_away(&settle);
 	*id = target.id;
+	*since = settle.lease.claimed_at;
 	return holds;
 }
 

@@ -53,8 +53,10 @@ extern int	durable_release_all(const pg_uuid_t *token);
 /* Makes the round last until now + lease; how many tasks it still holds. */
 extern int	durable_renew_lease(const pg_uuid_t *token, const Interval *lease);
 
-/* Whether the token holds the task now; *id is its number. */
-extern bool durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id);
+/* Whether the token holds the task now; *id is its number, *since when it was
+ * claimed. */
+extern bool durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id,
+								TimestampTz *since);
 
 /* Ends a task that is not settled, whoever holds it. */
 extern bool durable_cancel(text *namespace, text *task_id);

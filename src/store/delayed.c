@@ -3,26 +3,20 @@
  * delayed.c
  *	  durable.task_delayed: the ids whose time has not come.
  *
- * The index is (namespace, queue, run_at, id). The delayed tasks of a queue are a
- * list with a hint like any other, and here the hint is also the alarm clock: it
- * stands at the first row that is alive, so a hint in the future means that
- * nothing is due.
+ * The index (namespace, queue, run_at, id) is a list in order of time; see due.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/skey.h"
-#include "access/stratnum.h"
-#include "miscadmin.h"
-#include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "base/plan.h"
 #include "base/wakeup.h"
 #include "store/delayed.h"
 #include "store/ready.h"
+
+#define DELAYED_LIST "delayed"
 
 /* columns of the index */
 enum
@@ -33,17 +27,6 @@ enum
 	DUE_ID,
 	DUE_COLUMNS = DUE_ID
 };
-
-static DurableKey
-delayed_key(const text *namespace, const text *queue)
-{
-	DurableKey	none = {{0, 0}, InvalidOid};
-
-	if (durable_shared == NULL)
-		return none;
-	return durable_key("delayed", VARDATA_ANY(namespace), VARSIZE_ANY_EXHDR(namespace),
-					   VARDATA_ANY(queue), VARSIZE_ANY_EXHDR(queue));
-}
 
 static void
 fill_row(DurableRow *row, int64 id, TimestampTz run_at, int32 priority,
@@ -65,7 +48,7 @@ announce(TimestampTz run_at, text *namespace, text *queue)
 
 	if (durable_shared == NULL)
 		return;
-	list = delayed_key(namespace, queue);
+	list = durable_list_key(DELAYED_LIST, namespace, queue);
 	durable_hint_inserted(&list, 0, run_at, run_at);
 	waiters = durable_queue_key(namespace, queue);
 	durable_wakeup_note(&waiters, PG_INT32_MAX);
@@ -122,93 +105,29 @@ durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queu
 }
 
 bool
-durable_delayed_scan_open(DurableDelayedScan *scan, Snapshot snapshot,
-						  text *namespace, text *queue, TimestampTz now)
+durable_delayed_open(DurableDueScan *scan, Snapshot snapshot, text *namespace, text *queue,
+					 TimestampTz now)
 {
-	DurableKey	list = delayed_key(namespace, queue);
-	DurableHint hint;
-	ScanKeyData keys[DUE_RUN_AT];
-
-	durable_hint_begin(&hint, &list, 0);
-	scan->now = now;
-	scan->patience = DURABLE_WALK_PATIENCE;
-	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
-	if (scan->next > now && !hint.check)
-		return false;
-	durable_walk_open(&scan->walk, REL_TASK_DELAYED, IDX_DELAYED_DUE, snapshot,
-					  DUE_RUN_AT, DUE_RUN_AT);
-	ScanKeyInit(&keys[0], DUE_NAMESPACE, BTEqualStrategyNumber, F_TEXTEQ,
-				PointerGetDatum(namespace));
-	ScanKeyInit(&keys[1], DUE_QUEUE, BTEqualStrategyNumber, F_TEXTEQ,
-				PointerGetDatum(queue));
-	ScanKeyInit(&keys[2], DUE_RUN_AT, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
-				TimestampTzGetDatum(hint.start));
-	durable_walk_start(&scan->walk, keys, &hint);
-	return true;
+	return durable_due_open(scan, DELAYED_LIST, REL_TASK_DELAYED, IDX_DELAYED_DUE,
+							snapshot, namespace, queue, now);
 }
 
 bool
-durable_delayed_scan_next(DurableDelayedScan *scan, DurableRow *row)
+durable_delayed_next(DurableDueScan *scan, DurableRow *row)
 {
-	while (durable_walk_next(&scan->walk))
-	{
-		bool		visible;
-		bool		later = (scan->walk.position > scan->now);
-
-		CHECK_FOR_INTERRUPTS();
-		visible = durable_walk_visible(&scan->walk);
-		scan->next = scan->walk.position;
-		if (later && (visible || !scan->walk.intact || --scan->patience == 0))
-		{
-			durable_walk_stop(&scan->walk, false);
-			return false;
-		}
-		if (visible)
-		{
-			durable_slot_row(scan->walk.slot, row);
-			return true;
-		}
-	}
-	durable_walk_stop(&scan->walk, true);
-	scan->next = DURABLE_POSITION_END;
-	return false;
+	if (!durable_due_next(scan))
+		return false;
+	durable_slot_row(scan->walk.slot, row);
+	return true;
 }
 
-void
-durable_delayed_scan_close(DurableDelayedScan *scan)
-{
-	durable_walk_close(&scan->walk);
-}
-
-/* Hops from queue to queue along the index. */
 static DurablePlan lists_plan = {
 	.name = "queues with delayed tasks",
-	.sql =
-	"WITH RECURSIVE hop AS ("
-	" (SELECT d.namespace, d.queue FROM durable.task_delayed d"
-	"  ORDER BY d.namespace, d.queue LIMIT 1)"
-	" UNION ALL"
-	" SELECT n.namespace, n.queue FROM hop CROSS JOIN LATERAL ("
-	"  SELECT d.namespace, d.queue FROM durable.task_delayed d"
-	"  WHERE ROW(d.namespace, d.queue) OPERATOR(pg_catalog.>) ROW(hop.namespace, hop.queue)"
-	"  ORDER BY d.namespace, d.queue LIMIT 1) n)"
-	" SELECT hop.namespace, hop.queue FROM hop",
+	.sql = DURABLE_LIST_NAMES_SQL("durable.task_delayed"),
 };
 
 int
 durable_delayed_lists(DurableListName **lists)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	int			n;
-
-	durable_plan_begin();
-	n = (int) durable_plan_run(&lists_plan, NULL, NULL);
-	*lists = MemoryContextAlloc(caller, sizeof(DurableListName) * Max(n, 1));
-	for (int i = 0; i < n; i++)
-	{
-		(*lists)[i].namespace = durable_plan_text(i, 1, caller);
-		(*lists)[i].queue = durable_plan_text(i, 2, caller);
-	}
-	durable_plan_end();
-	return n;
+	return durable_list_names(&lists_plan, lists);
 }

@@ -11,21 +11,17 @@
  */
 #include "postgres.h"
 
-#include "access/skey.h"
-#include "access/stratnum.h"
 #include "miscadmin.h"
-#include "storage/lock.h"
 #include "port/pg_bswap.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
-#include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/ids.h"
-#include "base/plan.h"
 #include "store/lease.h"
 
 static const char *const kind_names[] = {
@@ -33,16 +29,7 @@ static const char *const kind_names[] = {
 	[LEASE_OF_RESULTS] = "result",
 };
 
-static DurableKey
-lapse_key(const text *namespace, const text *queue)
-{
-	DurableKey	none = {{0, 0}, InvalidOid};
-
-	if (durable_shared == NULL)
-		return none;
-	return durable_key("lease", VARDATA_ANY(namespace), VARSIZE_ANY_EXHDR(namespace),
-					   VARDATA_ANY(queue), VARSIZE_ANY_EXHDR(queue));
-}
+#define LEASE_LIST "lease"
 
 /* Random bytes are cheap by the hundred and dear one by one. Each is handed out
  * once; a forked child never inherits the rest, backends do not fork. */
@@ -88,11 +75,15 @@ lease_tag(LOCKTAG *tag, int64 lease)
 						 (uint32) lease, LEASE_LOCK_CLASS);
 }
 
+/* The one that this session holds, or 0. */
+static int64 held_here = 0;
+
 void
 durable_lease_hold(int64 lease)
 {
 	LOCKTAG		tag;
 
+	held_here = lease;
 	lease_tag(&tag, lease);
 	(void) LockAcquire(&tag, ExclusiveLock, true, false);
 }
@@ -102,6 +93,7 @@ durable_lease_let_go(int64 lease)
 {
 	LOCKTAG		tag;
 
+	held_here = 0;
 	lease_tag(&tag, lease);
 	(void) LockRelease(&tag, ExclusiveLock, true);
 }
@@ -114,6 +106,9 @@ durable_lease_is_alive(const DurableLease *lease)
 	if (lease->worker == NULL ||
 		strcmp(text_to_cstring(lease->worker), DURABLE_SESSION_WORKER) != 0)
 		return false;
+	/* a step may look after claims itself, its own among them */
+	if (lease->id == held_here)
+		return true;
 	lease_tag(&tag, lease->id);
 	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 		return true;
@@ -176,7 +171,7 @@ announce(const DurableLease *lease)
 
 	if (durable_shared == NULL)
 		return;
-	key = lapse_key(lease->namespace, lease->queue);
+	key = durable_list_key(LEASE_LIST, lease->namespace, lease->queue);
 	durable_hint_inserted(&key, 0, lease->until, lease->until);
 }
 
@@ -276,92 +271,32 @@ durable_lease_delete(const DurableLease *lease, bool wait)
 }
 
 bool
-durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
-						 text *namespace, text *queue, TimestampTz now)
+durable_lapsed_open(DurableDueScan *scan, Snapshot snapshot, text *namespace, text *queue,
+					TimestampTz now)
 {
-	DurableKey	key = lapse_key(namespace, queue);
-	DurableHint hint;
-	ScanKeyData keys[3];
-
-	durable_hint_begin(&hint, &key, 0);
-	scan->now = now;
-	scan->patience = DURABLE_WALK_PATIENCE;
-	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
-	if (scan->next > now && !hint.check)
-		return false;
-	durable_walk_open(&scan->walk, REL_LEASE, IDX_LEASE_UNTIL, snapshot, 3, 3);
-	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(namespace));
-	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(queue));
-	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
-				TimestampTzGetDatum(hint.start));
-	durable_walk_start(&scan->walk, keys, &hint);
-	return true;
+	return durable_due_open(scan, LEASE_LIST, REL_LEASE, IDX_LEASE_UNTIL,
+							snapshot, namespace, queue, now);
 }
 
 bool
-durable_lapsed_scan_next(DurableLapsedScan *scan, DurableLease *lease)
+durable_lapsed_next(DurableDueScan *scan, DurableLease *lease)
 {
-	while (durable_walk_next(&scan->walk))
-	{
-		bool		visible;
-		bool		later = (scan->walk.position >= scan->now);
+	DurableRow	row;
 
-		CHECK_FOR_INTERRUPTS();
-		visible = durable_walk_visible(&scan->walk);
-		scan->next = scan->walk.position;
-		if (later && (visible || !scan->walk.intact || --scan->patience == 0))
-		{
-			durable_walk_stop(&scan->walk, false);
-			return false;
-		}
-		if (visible)
-		{
-			DurableRow	row;
-
-			durable_slot_row(scan->walk.slot, &row);
-			lease_from_row(&row, lease);
-			return true;
-		}
-	}
-	durable_walk_stop(&scan->walk, true);
-	scan->next = DURABLE_POSITION_END;
-	return false;
-}
-
-void
-durable_lapsed_scan_close(DurableLapsedScan *scan)
-{
-	durable_walk_close(&scan->walk);
+	if (!durable_due_next(scan))
+		return false;
+	durable_slot_row(scan->walk.slot, &row);
+	lease_from_row(&row, lease);
+	return true;
 }
 
 static DurablePlan lists_plan = {
 	.name = "queues with leases",
-	.sql =
-	"WITH RECURSIVE hop AS ("
-	" (SELECT l.namespace, l.queue FROM durable.lease l"
-	"  ORDER BY l.namespace, l.queue LIMIT 1)"
-	" UNION ALL"
-	" SELECT n.namespace, n.queue FROM hop CROSS JOIN LATERAL ("
-	"  SELECT l.namespace, l.queue FROM durable.lease l"
-	"  WHERE ROW(l.namespace, l.queue) OPERATOR(pg_catalog.>) ROW(hop.namespace, hop.queue)"
-	"  ORDER BY l.namespace, l.queue LIMIT 1) n)"
-	" SELECT hop.namespace, hop.queue FROM hop",
+	.sql = DURABLE_LIST_NAMES_SQL("durable.lease"),
 };
 
 int
 durable_lease_lists(DurableListName **lists)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	int			n;
-
-	durable_plan_begin();
-	n = (int) durable_plan_run(&lists_plan, NULL, NULL);
-	*lists = MemoryContextAlloc(caller, sizeof(DurableListName) * Max(n, 1));
-	for (int i = 0; i < n; i++)
-	{
-		(*lists)[i].namespace = durable_plan_text(i, 1, caller);
-		(*lists)[i].queue = durable_plan_text(i, 2, caller);
-	}
-	durable_plan_end();
-	return n;
+	return durable_list_names(&lists_plan, lists);
 }

@@ -14,8 +14,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "base/walk.h"
-#include "store/delayed.h"
+#include "base/rel.h"
+#include "store/due.h"
 
 enum
 {
@@ -86,22 +86,13 @@ extern bool durable_lease_lock(const DurableLease *lease);
 extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
 extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
 
-/* Leases of a queue (or of several: empty) that have lapsed; as with delayed tasks, opening is cheap when
- * none can have. */
-typedef struct DurableLapsedScan
-{
-	DurableWalk walk;
-	TimestampTz now;
-	TimestampTz next;
-	int			patience;
-} DurableLapsedScan;
+/* Leases of a queue (or of several: empty) that have lapsed; durable_due_close()
+ * ends it. */
+extern bool durable_lapsed_open(DurableDueScan *scan, Snapshot snapshot,
+								text *namespace, text *queue, TimestampTz now);
+extern bool durable_lapsed_next(DurableDueScan *scan, DurableLease *lease);
 
 /* the queues that have leases */
 extern int	durable_lease_lists(DurableListName **lists);
-
-extern bool durable_lapsed_scan_open(DurableLapsedScan *scan, Snapshot snapshot,
-									 text *namespace, text *queue, TimestampTz now);
-extern bool durable_lapsed_scan_next(DurableLapsedScan *scan, DurableLease *lease);
-extern void durable_lapsed_scan_close(DurableLapsedScan *scan);
 
 #endif							/* DURABLE_STORE_LEASE_H */

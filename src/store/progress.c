@@ -28,27 +28,30 @@ enum
 
 /* One try under a new snapshot; false when somebody else changed the row. */
 static bool
-try_store(int64 id, TimestampTz at, void *progress, int64 least)
+try_store(int64 id, TimestampTz at, void *progress, TimestampTz since, int64 least)
 {
 	DurableProbe probe;
 	DurableWriter writer;
 	DurableRow	row;
 	Datum		key = Int64GetDatum(id);
 	bool		found;
+	bool		first;
 	bool		stored = true;
 
 	durable_probe_open(&probe, REL_TASK_PROGRESS, IDX_PROGRESS_PKEY,
 					   durable_snapshot_push(), 1);
 	durable_writer_open(&writer, REL_TASK_PROGRESS, true);
 	found = durable_probe_find(&probe, &key, &row);
-	if (!found ||
+	/* what an earlier claim left tells nothing about this one */
+	first = !found || DatumGetTimestampTz(row.values[PROGRESS_AT]) < since;
+	if (first ||
 		at - DatumGetTimestampTz(row.values[PROGRESS_AT]) >= least ||
 		(progress != NULL && row.nulls[PROGRESS_PROGRESS]))
 	{
 		durable_row_set(&row, PROGRESS_ID, key);
 		durable_row_set(&row, PROGRESS_AT, TimestampTzGetDatum(at));
 		/* a beat that says nothing leaves the last word standing */
-		if (progress != NULL || !found)
+		if (progress != NULL || first)
 			durable_row_set_pointer(&row, PROGRESS_PROGRESS, progress);
 		if (found)
 			stored = (durable_writer_update(&writer, &row, true) == TM_Ok);
@@ -62,11 +65,12 @@ try_store(int64 id, TimestampTz at, void *progress, int64 least)
 }
 
 void
-durable_progress_store(int64 id, TimestampTz at, void *progress, int64 least)
+durable_progress_store(int64 id, TimestampTz at, void *progress, TimestampTz since,
+					   int64 least)
 {
 	/* a concurrent heartbeat of the same task is as good as this one */
-	if (!try_store(id, at, progress, least))
-		(void) try_store(id, at, progress, least);
+	if (!try_store(id, at, progress, since, least))
+		(void) try_store(id, at, progress, since, least);
 }
 
 static DurablePlan expire_plan = {

@@ -12,9 +12,11 @@
 
 #include "datatype/timestamp.h"
 
-/* Stores a heartbeat unless the last one is younger than "least" microseconds
- * and the new one has no progress that it lacked. */
-extern void durable_progress_store(int64 id, TimestampTz at, void *progress, int64 least);
+/* Stores a heartbeat of a claim that began at "since", unless the claim's last
+ * one is younger than "least" microseconds and the new one has no progress that
+ * it lacked. */
+extern void durable_progress_store(int64 id, TimestampTz at, void *progress,
+								   TimestampTz since, int64 least);
 
 /* Deletes heartbeats of tasks that are settled; between durable_plan_begin()
  * and _end(). How many. */

@@ -23,6 +23,7 @@
 
 #include "base/guc.h"
 #include "base/wakeup.h"
+#include "store/due.h"
 #include "store/ready.h"
 
 /* columns of the index */
@@ -38,12 +39,7 @@ enum
 DurableKey
 durable_queue_key(const text *namespace, const text *queue)
 {
-	DurableKey	none = {{0, 0}, InvalidOid};
-
-	if (durable_shared == NULL)
-		return none;
-	return durable_key("queue", VARDATA_ANY(namespace), VARSIZE_ANY_EXHDR(namespace),
-					   VARDATA_ANY(queue), VARSIZE_ANY_EXHDR(queue));
+	return durable_list_key("queue", namespace, queue);
 }
 
 static void
@@ -220,13 +216,16 @@ enter_level(DurableReadyScan *scan)
 {
 	DurableHint hint;
 
-	do
+	for (;;)
 	{
 		if (scan->next_level == scan->nlevels)
 			return false;
 		scan->priority = scan->levels[scan->next_level++];
 		durable_hint_begin(&hint, &scan->key, scan->priority);
-	} while (hint.start == DURABLE_POSITION_END && hint.nholes == 0 && !hint.check);
+		if (hint.start != DURABLE_POSITION_END || hint.nholes > 0 || hint.check)
+			break;
+		durable_hint_end(&hint);
+	}
 	start_walk(scan, BTEqualStrategyNumber, F_INT4EQ, scan->priority, hint.start, &hint);
 	scan->in_level = true;
 	return true;

@@ -37,7 +37,7 @@ SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND 
 	('task_ready', 'task_ready_order', 'CREATE UNIQUE INDEX task_ready_order ON durable.task_ready USING btree (namespace, queue, priority DESC, id)'),
 	('task_delayed', 'task_delayed_due', 'CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed USING btree (namespace, queue, run_at, id)'),
 	('lease', 'lease_pkey', 'CREATE UNIQUE INDEX lease_pkey ON durable.lease USING btree (id)'),
-	('lease', 'lease_until_idx', 'CREATE INDEX lease_until_idx ON durable.lease USING btree (namespace, lease_until)'),
+	('lease', 'lease_until_idx', 'CREATE INDEX lease_until_idx ON durable.lease USING btree (namespace, queue, lease_until)'),
 	('task_result', 'task_result_pkey', 'CREATE UNIQUE INDEX task_result_pkey ON durable.task_result USING btree (id)'),
 	('task_result', 'task_result_task_id_key', 'CREATE UNIQUE INDEX task_result_task_id_key ON durable.task_result USING btree (namespace, task_id) WHERE (task_id IS NOT NULL)'),
 	('workflow', 'workflow_pkey', 'CREATE UNIQUE INDEX workflow_pkey ON durable.workflow USING btree (namespace, name, version)'),

@@ -46,7 +46,7 @@ SELECT durable.complete('c1', :'token'), durable.renew(:'token');
 SELECT status FROM durable.task_status('c3');
 RESET durable.clock_offset;
 
--- the sweep takes over too, and so does a claim of any other queue
+-- the sweep takes over, of every queue and namespace; a claim of another queue does not
 SELECT durable.dispatch('d', task_id => 'd1'), durable.dispatch('d', task_id => 'd2', namespace => 'other') \g /dev/null
 SELECT count(*) FROM durable.claim('{d}', lease => '10 s');
 SELECT count(*) FROM durable.claim('{d}', lease => '10 s', namespace => 'other');
@@ -58,6 +58,19 @@ SELECT count(*) FROM durable.claim('{d}', lease => '10 s');
 SET durable.clock_offset = 40;
 SELECT count(*) FROM durable.claim('{something else}');
 SELECT status, reclaims FROM durable.task_status('d1');
+SELECT task_id, reclaims FROM durable.claim('{something else,d}');
+RESET durable.clock_offset;
+
+-- a round of several queues is found by a claim of any of them
+SELECT count(*) FROM durable.dispatch_many('m', '{1,2}', 'm1', task_ids => '{m1-1,m1-2}');
+SELECT count(*) FROM durable.dispatch_many('m', '{1,2}', 'm2', task_ids => '{m2-1,m2-2}');
+SELECT queue, count(*) FROM durable.claim('{m1,m2}', 10, '10 s') GROUP BY queue ORDER BY queue;
+SET durable.clock_offset = 20;
+BEGIN;
+SELECT task_id, reclaims FROM durable.claim('{m2}', 10, '1 hour');
+ROLLBACK;
+SELECT task_id, reclaims FROM durable.claim('{m2}', 10, '1 hour');
+SELECT task_id, reclaims FROM durable.claim('{m1}', 10, '1 hour');
 RESET durable.clock_offset;
 
 -- the sweep does at most what it is asked to, rounds of one

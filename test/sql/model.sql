@@ -151,6 +151,7 @@ DECLARE
 	k task;
 BEGIN
 	SELECT * INTO k FROM task ORDER BY random() LIMIT 1;
+	IF k.id IS NULL THEN RETURN; END IF;
 	PERFORM same('cancel', left(durable.cancel_task(k.id, k.ns)::text, 1), CASE WHEN k.state IN ('ready', 'delayed', 'claimed') THEN 't' ELSE 'f' END);
 	UPDATE task t SET state = 'cancelled', token = NULL WHERE t.num = k.num AND t.state IN ('ready', 'delayed', 'claimed');
 END $$;
@@ -202,6 +203,7 @@ DECLARE
 	s record;
 BEGIN
 	SELECT * INTO k FROM task ORDER BY random() LIMIT 1;
+	IF k.id IS NULL THEN RETURN; END IF;
 	SELECT * INTO s FROM durable.task_status(k.id, k.ns);
 	PERFORM same('status', format('%s/%s/%s', s.status, s.attempt, s.reclaims), format('%s/%s/%s', k.state, k.attempt, k.reclaims));
 	SELECT * INTO s FROM durable.queue_depth(k.queue, k.ns);

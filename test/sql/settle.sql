@@ -202,6 +202,16 @@ SELECT durable.heartbeat('nosuch', :'token'), durable.heartbeat('beat', :'strang
 SELECT durable.cancel_task('beat');
 SELECT durable.heartbeat('beat', :'token', '{"done": 5}');
 SELECT status, progress FROM durable.task_status('beat');
+-- the first beat of a new claim is stored at once, whenever the last claim's was
+SELECT durable.dispatch('again', task_id => 'again', max_attempts => 2) \g /dev/null
+SELECT token FROM durable.claim('{again}') \gset
+SELECT durable.heartbeat('again', :'token', '{"attempt": 1}'), durable.fail('again', :'token', '1');
+SELECT token FROM durable.claim('{again}') \gset
+SELECT durable.heartbeat('again', :'token', '{"attempt": 2}');
+SELECT progress FROM durable.task_status('again');
+SELECT durable.heartbeat('again', :'token', '{"attempt": 2, "beat": 2}');
+SELECT progress FROM durable.task_status('again');
+SELECT durable.complete('again', :'token');
 -- and what it left goes with the sweep
 SELECT count(*) FROM durable.task_progress;
 SELECT durable.sweep() -> 'heartbeats_expired' AS heartbeats_expired;

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(durable_node crash sqlstate pid_state wait_for);
+our @EXPORT = qw(durable_node crash damage sqlstate pid_state wait_for);
 
 my @CONF = (
 	'log_statement = none',
@@ -100,6 +100,21 @@ sub crash
 	system 'ipcrm', '-m', $1 if ($lines[6] // '') =~ /(\d+)\s*$/;
 	unlink $pidfile;
 	return;
+}
+
+# damage(NODE): what amcheck has to say about the extension's tables and indexes,
+# every index compared with its table. Nothing is right.
+sub damage
+{
+	my ($node, $dbname) = @_;
+	my ($status, $out, $err) = $node->psql($dbname // 'postgres', q{
+		SET client_min_messages = warning;
+		CREATE EXTENSION IF NOT EXISTS amcheck;
+		SELECT c.oid::regclass, v.* FROM pg_class c, verify_heapam(c.oid) v
+		 WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r';
+		SELECT count(bt_index_parent_check(i.indexrelid, true, true)) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+		 WHERE c.relnamespace = 'durable'::regnamespace HAVING count(*) = 0}, on_error_stop => 1);
+	return $out . $err;
 }
 
 # sqlstate(NODE, SQL, { dbname, user }): the SQLSTATE of the first error, or ''.

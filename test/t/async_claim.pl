@@ -82,8 +82,8 @@ is_asynchronous('a claim by settle_and_claim', $session,
 	"SELECT count(*) FROM durable.settle_and_claim(NULL, NULL, NULL, '{q}', 1, '1 h')");
 is_asynchronous('a claim by wait_and_claim', $session, "CALL durable.wait_and_claim('{q}', 1, '1 h')");
 is($session->query('SHOW synchronous_commit'), 'on', 'the session is as before');
-is_synchronous('settle_and_claim', $session, sprintf($with_hand,
-	"durable.settle_and_claim(task_id, token, NULL, '{q}', 1, '1 h')"));
+is_synchronous('settle_and_claim', $session, sprintf($with_hand, '*')
+		. ", durable.settle_and_claim(h.task_id, h.token, NULL, '{q}', 1, '1 h') c");
 is_synchronous('a write of the session itself', $session, "INSERT INTO ledger VALUES ('alone')");
 
 is_synchronous('a claim after another write', $session, "INSERT INTO ledger VALUES ('before')", $claim);

@@ -278,6 +278,7 @@ is($look->query('SELECT rescued FROM durable.scan_hints()'), 0, 'without being r
 note 'settled: ' . $look->query('SELECT count(*) FROM ledger') . ', full passes: '
 	. $look->query('SELECT checks FROM durable.scan_hints()');
 $_->quit for @holders, $pin, $look;
+is(damage($node), '', 'no damage');
 
 $node->stop;
 done_testing();

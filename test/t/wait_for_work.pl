@@ -129,7 +129,7 @@ sub check_results
 	for my $left (reverse 0 .. 2)
 	{
 		my $task = $other->query("SELECT durable.dispatch('wc', '{\"left\": $left}')");
-		my ($lucky) = wait_for(sub { grep { $_->answered } @claimers }, 'a claimer');
+		my $lucky = wait_for(sub { (grep { $_->answered } @claimers)[0] }, 'a claimer');
 		@claimers = grep { $_ != $lucky } @claimers;
 		my $tasks = $lucky->answer;
 		is($other->query("SELECT x ->> 'task_id', x -> 'input' ->> 'left', jsonb_array_length('$tasks') FROM jsonb_array_elements('$tasks') x"),
@@ -258,7 +258,11 @@ $node->stop;
 $node = durable_node('polling', { preload => 0 });
 is($node->safe_psql('postgres', 'SELECT * FROM durable.scan_hints()'), 'f|0|0', 'without preload there are no hints');
 check_results('polling');
+my $sleeper = waiter('none');
 $watch->quit;
-$node->stop;
+$node->stop('fast');
+$sleeper->answer;
+is($sleeper->sqlstate, '57P01', 'a fast shutdown does not wait for waiters');
+$sleeper->quit;
 
 done_testing();

@@ -139,6 +139,21 @@ for my $case ([ 'local', 'gated', '1' ], [ 'dispatched', 'gated', '"dispatched"'
 	}
 }
 
+# a step that sweeps itself does not take itself over
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION sweeps(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO effect VALUES (durable.run_id(), 'sweeps');
+		PERFORM set_config('durable.clock_offset', (current_setting('durable.clock_offset')::float8 + 100)::text, true);
+		RETURN durable.sweep() -> 'taken_over';
+	END $$;
+	CREATE FUNCTION sweeping(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN durable.local_step('sweeps'); END $$;
+	SELECT durable.register_workflow('sweeping', 'sweeping'), durable.start('sweeping', NULL, 'sweeping');
+});
+work();
+is(look('sweeping'), 'completed|sweeps', 'a step that sweeps is not taken over by itself');
+is($node->safe_psql('postgres', q{SELECT durable.result('sweeping')}), '0', 'nor is anything else');
+
 # SIGKILL of the one process: the server restarts
 my $worker = begin('killed', 'gated', '1');
 my $log = -s $node->logfile;
