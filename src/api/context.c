@@ -45,16 +45,24 @@ jsonb_argument(FunctionCallInfo fcinfo, int n, const char *argument)
 }
 
 static Interval *
-interval_argument(DurableTurn *turn, FunctionCallInfo fcinfo, int n, const char *argument)
+interval_argument(FunctionCallInfo fcinfo, int n, const char *argument)
 {
-	Interval   *copy;
-
 	if (PG_ARGISNULL(n))
 		return NULL;
 	if (durable_interval_negative(PG_GETARG_INTERVAL_P(n)))
 		durable_error_value(argument, "It must not be negative.");
+	return PG_GETARG_INTERVAL_P(n);
+}
+
+static Interval *
+keep_interval(DurableTurn *turn, const Interval *value)
+{
+	Interval   *copy;
+
+	if (value == NULL)
+		return NULL;
 	copy = MemoryContextAlloc(turn->context, sizeof(Interval));
-	*copy = *PG_GETARG_INTERVAL_P(n);
+	*copy = *value;
 	return copy;
 }
 
@@ -80,7 +88,7 @@ keep_jsonb(DurableTurn *turn, Jsonb *value)
 
 /* retries, backoff, backoff_kind, backoff_max, jitter, from "first" on */
 static void
-read_policy(DurableTurn *turn, FunctionCallInfo fcinfo, int first, DurableOperation *op)
+read_policy(FunctionCallInfo fcinfo, int first, DurableOperation *op)
 {
 	char	   *kind = PG_ARGISNULL(first + 2) ? NULL :
 		text_to_cstring(PG_GETARG_TEXT_PP(first + 2));
@@ -88,8 +96,8 @@ read_policy(DurableTurn *turn, FunctionCallInfo fcinfo, int first, DurableOperat
 	op->retries = PG_ARGISNULL(first) ? 1 : PG_GETARG_INT32(first);
 	if (op->retries < 1)
 		durable_error_value("retries", "It must be at least 1.");
-	op->backoff = interval_argument(turn, fcinfo, first + 1, "backoff");
-	op->backoff_max = interval_argument(turn, fcinfo, first + 3, "backoff_max");
+	op->backoff = interval_argument(fcinfo, first + 1, "backoff");
+	op->backoff_max = interval_argument(fcinfo, first + 3, "backoff_max");
 	if (kind != NULL && strcmp(kind, "exp") != 0 && strcmp(kind, "fixed") != 0)
 		durable_error_value("backoff_kind", "It must be \"fixed\" or \"exp\".");
 	op->exponential = kind != NULL ? strcmp(kind, "exp") == 0 : op->backoff_max != NULL;
@@ -97,7 +105,8 @@ read_policy(DurableTurn *turn, FunctionCallInfo fcinfo, int first, DurableOperat
 }
 
 /* All arguments are checked before a position is taken: a body may catch what
- * they raise, and its next operation has that position then. */
+ * they raise, and its next operation has that position then. What was read is
+ * copied here and not before, for most calls are replayed ones. */
 static DurableOperation *
 add_operation(DurableTurn *turn, int seq, const DurableOperation *read)
 {
@@ -105,6 +114,11 @@ add_operation(DurableTurn *turn, int seq, const DurableOperation *read)
 
 	*op = *read;
 	op->seq = seq;
+	op->target = keep_text(turn, read->target);
+	op->workflow = keep_text(turn, read->workflow);
+	op->version = keep_text(turn, read->version);
+	op->backoff = keep_interval(turn, read->backoff);
+	op->backoff_max = keep_interval(turn, read->backoff_max);
 	return op;
 }
 
@@ -138,7 +152,7 @@ durable_local_step(PG_FUNCTION_ARGS)
 
 	if (name == NULL)
 		name = handler;
-	read_policy(turn, fcinfo, 3, &policy);
+	read_policy(fcinfo, 3, &policy);
 	checkpoint = durable_turn_next(turn, KIND_LOCAL, name, &seq);
 	if (checkpoint != NULL && checkpoint->status != CHECKPOINT_PENDING)
 		return return_jsonb(fcinfo, outcome_of(checkpoint));
@@ -149,7 +163,7 @@ durable_local_step(PG_FUNCTION_ARGS)
 		checkpoint = durable_turn_record(turn, seq, KIND_LOCAL, name, CHECKPOINT_PENDING, NULL);
 		checkpoint->input = keep_jsonb(turn, input);
 	}
-	policy.target = keep_text(turn, handler);
+	policy.target = handler;
 	durable_turn_run_step(turn, add_operation(turn, seq, &policy));
 	PG_RETURN_NULL();
 }
@@ -164,8 +178,8 @@ dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
 	DurableCheckpoint *checkpoint;
 	int			seq;
 
-	read_policy(turn, fcinfo, 2, &op);
-	op.target = keep_text(turn, durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true)));
+	read_policy(fcinfo, 2, &op);
+	op.target = durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true));
 	op.has_priority = !PG_ARGISNULL(8);
 	op.priority = op.has_priority ? PG_GETARG_INT32(8) : 0;
 	if (durable_turn_next(turn, KIND_STEP, name, &seq) != NULL)
@@ -432,8 +446,8 @@ child_checkpoint(DurableTurn *turn, FunctionCallInfo fcinfo, bool waits, int *se
 	DurableCheckpoint *checkpoint;
 
 	check_child_id(turn, id);
-	op.workflow = keep_text(turn, workflow);
-	op.version = keep_text(turn, durable_arg_name(fcinfo, 4, "version", true));
+	op.workflow = workflow;
+	op.version = durable_arg_name(fcinfo, 4, "version", true);
 	op.has_priority = !PG_ARGISNULL(3);
 	op.priority = op.has_priority ? PG_GETARG_INT32(3) : 0;
 	checkpoint = durable_turn_next(turn, KIND_CHILD, name, seq);
