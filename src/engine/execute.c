@@ -190,15 +190,40 @@ may_end_here(DurableTurn *turn)
 		!durable_run_is_awaited(turn->namespace, turn->run_id);
 }
 
+/* Whether others have something to do before the step at hand has ended. */
+static bool
+dispatches(const DurableTurn *turn)
+{
+	ListCell   *lc;
+
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+
+		if (turn->history[op->seq].kind != KIND_LOCAL)
+			return true;
+	}
+	return false;
+}
+
 /* false: the claim is lost, and the transaction has been rolled back; or it was
  * because something came in that the step rests on: then *again */
 static bool
 do_local_step(DurableTurn *turn, const DurableLease *lease, bool *replayed, bool *again)
 {
-	DurableApplied applied;
+	DurableApplied applied = APPLIED;
 
-	run_local_step(turn);
-	applied = durable_apply_step(turn, lease);
+	if (!turn->workflow.atomic && dispatches(turn))
+	{
+		applied = durable_apply_step(turn, lease);
+		if (applied == APPLIED)
+			SPI_commit();
+	}
+	if (applied == APPLIED)
+	{
+		run_local_step(turn);
+		applied = durable_apply_step(turn, lease);
+	}
 	*again = applied == APPLY_AGAIN;
 	if (applied != APPLIED)
 	{
