@@ -144,7 +144,7 @@ $node->safe_psql('postgres', q{
 	CREATE FUNCTION sweeps(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	BEGIN
 		INSERT INTO effect VALUES (durable.run_id(), 'sweeps');
-		PERFORM set_config('durable.clock_offset', (current_setting('durable.clock_offset')::float8 + 100)::text, true);
+		PERFORM set_config('durable.clock_offset', '1000000', true);
 		RETURN durable.sweep() -> 'taken_over';
 	END $$;
 	CREATE FUNCTION sweeping(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN durable.local_step('sweeps'); END $$;
