@@ -191,8 +191,7 @@ scratch_end() {
 		pid=$(head -n 1 "$dir/postmaster.pid" 2>/dev/null)
 		in_scratch "$pid" && kill -QUIT "$pid" 2>/dev/null
 	done
-	wait_gone 50 || scratch_pids | xargs -r kill -KILL 2>/dev/null
-	wait_gone 50
+	wait_gone 50 || { scratch_pids | xargs -r kill -KILL 2>/dev/null; wait_gone 50; }
 	release_shared_memory
 	if [[ ${KEEP:-} ]]; then
 		say "kept: $SCRATCH"
@@ -236,15 +235,14 @@ in_scratch() {
 	[[ $(readlink "/proc/$1/cwd" 2>/dev/null) == "$SCRATCH"* || $(readlink "/proc/$1/exe" 2>/dev/null) == "$SCRATCH"* ]]
 }
 
-scratch_pids() {
-	local dir pid
-	for dir in /proc/[0-9]*; do
-		pid=${dir#/proc/}
-		[[ $pid == "$$" || $pid == "$BASHPID" ]] && continue
-		in_scratch "$pid" && echo "$pid"
-	done
-	return 0
+# The processes that work in folder $1 or run a program of it. One find: a
+# readlink per process would take seconds on a busy machine.
+pids_in() {
+	find /proc -mindepth 2 -maxdepth 2 -path '/proc/[0-9]*' \( -name cwd -o -name exe \) \
+		\( -lname "$1" -o -lname "$1/*" \) -printf '%h\n' 2>/dev/null | sed 's|/proc/||' | sort -u | grep -vx -e "$$" -e "$BASHPID" || true
 }
+
+scratch_pids() { pids_in "$SCRATCH"; }
 
 # Wait up to $1 tenths of a second until no process of this run is left.
 wait_gone() {
@@ -257,16 +255,26 @@ wait_gone() {
 }
 
 # A server that ended by SIGKILL leaves its System V segment and its files in
-# /dev/shm behind, until the next start. There is none after the last.
-release_shared_memory() {
-	local dir id
+# /dev/shm behind, until its next start; a last one would leave them for good.
+# So note what the servers of $SCRATCH have while they run, and remove it at the
+# end, when none of them runs any more.
+note_shared_memory() {
+	local dir pid
 	for dir in $(data_dirs); do
-		id=$(sed -n '7s/.* //p' "$dir/postmaster.pid" 2>/dev/null)
-		[[ $id ]] && ipcrm -m "$id" 2>/dev/null
+		sed -n '7s/.* //p' "$dir/postmaster.pid" >>"$SCRATCH/shm-ids" 2>/dev/null || true
+		for pid in $(pids_in "$dir"); do
+			awk '$6 ~ "^/dev/shm/PostgreSQL" { print $6 }' "/proc/$pid/maps" >>"$SCRATCH/shm-files" 2>/dev/null || true
+		done
 	done
-	if [[ -s $SCRATCH/shm ]]; then
-		sort -u "$SCRATCH/shm" | xargs -r rm -f
-	fi
+}
+
+release_shared_memory() {
+	local id
+	note_shared_memory
+	sort -u "$SCRATCH/shm-files" 2>/dev/null | xargs -r rm -f
+	for id in $(sort -u "$SCRATCH/shm-ids" 2>/dev/null); do
+		[[ $id =~ ^[0-9]+$ ]] && ipcrm -m "$id" 2>/dev/null
+	done
 	return 0
 }
 
@@ -334,7 +342,7 @@ copy_sources() {
 		cd "$ROOT"
 		# Deleted but still in the index: leave out.
 		source_files | while IFS= read -r -d '' f; do
-			[[ -e $f || -L $f ]] && printf '%s\0' "$f"
+			if [[ -e $f || -L $f ]]; then printf '%s\0' "$f"; fi
 		done | tar --null --no-recursion -T - -cf -
 	) | as_user tar -C "$SCRATCH/src" --no-same-owner -xf -
 }
@@ -414,19 +422,13 @@ server_stop() {
 # server_kill9 NAME: SIGKILL to the postmaster and then to all its processes, as
 # if the machine had lost its power; returns when they are gone.
 server_kill9() {
-	local dir=$SCRATCH/data/$1 postmaster pid left
+	local dir=$SCRATCH/data/$1 postmaster left
 	postmaster=$(head -n 1 "$dir/postmaster.pid")
 	in_scratch "$postmaster" || die "server $1 is not running"
-	awk '/\/dev\/shm\/PostgreSQL/ { print $6 }' "/proc/$postmaster/maps" >>"$SCRATCH/shm" 2>/dev/null || true
+	note_shared_memory
 	kill -KILL "$postmaster"
-	while :; do
-		left=
-		for pid in /proc/[0-9]*; do
-			[[ $(readlink "$pid/cwd" 2>/dev/null) == "$dir" ]] || continue
-			left=1
-			kill -KILL "${pid#/proc/}" 2>/dev/null || true
-		done
-		[[ $left ]] || break
+	while left=$(pids_in "$dir") && [[ $left ]]; do
+		xargs kill -KILL <<<"$left" 2>/dev/null || true
 		sleep 0.02
 	done
 	# Dead, but perhaps not yet reaped by its parent: to a new postmaster, a zombie

@@ -1,8 +1,8 @@
 # Scan hints must hide no row, whatever order things commit in: sessions dispatch,
 # hold their transactions open, roll back, prepare, release, retry, promote, in few
 # or many priorities and in thousands of queues, while others claim and a snapshot
-# is pinned. Then whatever is left is found at once, and the pass that reads whole lists
-# has never found a row behind a hint.
+# is pinned. Then whatever is left is found at once, and the checks of what stands before
+# a hint have never found a row.
 
 use strict;
 use warnings;
@@ -275,7 +275,7 @@ is($look->query("SELECT count(*) FROM durable.claim('{hand}')"), 0, 'a row put b
 $holders[0]->query('COMMIT');
 is($look->query("SELECT task_id FROM durable.claim('{hand}')"), $id, 'but at once afterwards');
 is($look->query('SELECT rescued FROM durable.scan_hints()'), 0, 'without being rescued');
-note 'settled: ' . $look->query('SELECT count(*) FROM ledger') . ', full passes: '
+note 'settled: ' . $look->query('SELECT count(*) FROM ledger') . ', checks: '
 	. $look->query('SELECT checks FROM durable.scan_hints()');
 $_->quit for @holders, $pin, $look;
 is(damage($node), '', 'no damage');

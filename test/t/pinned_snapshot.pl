@@ -45,7 +45,7 @@ sub cost
 
 my $claim = "SELECT task_id, token FROM durable.claim('{%s}', 1, '1 h')";
 
-# Every 10 seconds a list is read from its head; not three times in a row.
+# Every 10 seconds a claim also checks a stretch before the hint; not three in a row.
 sub is_bounded
 {
 	my ($what, $statement, $rows) = @_;
