@@ -351,11 +351,13 @@ sub search_paths
 }
 
 # Every function has its comment and, unless that begins with "internal", its
-# entry in docs/sql-api.md. A trigger's function nobody calls.
+# entry in docs/sql-api.md or docs/sql-api-workflows.md. A trigger's function nobody
+# calls.
 sub documented
 {
 	my $comments = join '', map { slurp($_) } @sql;
-	my $docs = -f 'docs/sql-api.md' ? slurp('docs/sql-api.md') : '';
+	my %text = map { $_ => slurp($_) } grep { -f } qw(docs/sql-api.md docs/sql-api-workflows.md);
+	my $docs = join "\n", values %text;
 	my %seen;
 	for my $function (sql_functions())
 	{
@@ -365,13 +367,16 @@ sub documented
 		  /\bCOMMENT\s+ON\s+(?:FUNCTION|PROCEDURE|ROUTINE)\s+durable\.\Q$name\E\b[^']*?\bIS\s+'([^']*)/i;
 		finding($file, $line, "durable.$name has no COMMENT ON") unless defined $comment;
 		next if $text =~ /\bRETURNS\s+(?:event_)?trigger\b/i || ($comment // '') =~ /^internal\b/i;
-		finding($file, $line, "docs/sql-api.md has no entry '### $name('")
+		finding($file, $line, "neither docs/sql-api.md nor docs/sql-api-workflows.md has an entry '### $name('")
 		  unless $docs =~ /^### `?(?:CALL )?(?:durable\.)?\Q$name\E\(/m;
 	}
 	# and the other way round: nothing is documented that does not exist
-	while ($docs =~ /^### `?(?:CALL )?(?:durable\.)?(\w+)\(/mg)
+	for my $file (sort keys %text)
 	{
-		finding('docs/sql-api.md', line_of($docs, $-[1]), "there is no function durable.$1") unless $seen{$1};
+		while ($text{$file} =~ /^### `?(?:CALL )?(?:durable\.)?(\w+)\(/mg)
+		{
+			finding($file, line_of($text{$file}, $-[1]), "there is no function durable.$1") unless $seen{$1};
+		}
 	}
 	return;
 }

@@ -36,6 +36,30 @@ CREATE POLICY namespace_read ON durable.task_progress FOR SELECT
 	USING (EXISTS (SELECT FROM durable.task t
 					WHERE t.id OPERATOR(pg_catalog.=) task_progress.id));
 
+ALTER TABLE durable.workflow ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.handler ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.run ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.checkpoint ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.waiter ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.signal_buffer ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.run_log ENABLE ROW LEVEL SECURITY;
+CREATE POLICY namespace_read ON durable.workflow FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.handler FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.run FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.waiter FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
+	USING (EXISTS (SELECT FROM durable.run r
+					WHERE r.id OPERATOR(pg_catalog.=) checkpoint.run));
+CREATE POLICY namespace_read ON durable.run_log FOR SELECT
+	USING (EXISTS (SELECT FROM durable.run r
+					WHERE r.id OPERATOR(pg_catalog.=) run_log.run));
+
 -- Which objects each privilege opens. 'start' and the others name the same
 -- rights as the rows of namespace_access, which the functions themselves check.
 CREATE FUNCTION durable.privilege_objects(privilege text) RETURNS SETOF text
@@ -68,6 +92,43 @@ SET search_path = pg_catalog, pg_temp AS $$
 		-- not the token: whoever knows it may settle
 		('read', 'SELECT (id, lease_until, claimed_at, kind, namespace, queue, worker, ids) '
 			  || 'ON durable.lease'),
+		('start', 'EXECUTE ON ROUTINE durable.start'),
+		('start', 'EXECUTE ON ROUTINE durable.start_many'),
+		('start', 'EXECUTE ON ROUTINE durable.cancel'),
+		('signal', 'EXECUTE ON ROUTINE durable.signal'),
+		('read', 'EXECUTE ON ROUTINE durable.get_run'),
+		('read', 'EXECUTE ON ROUTINE durable.result'),
+		('read', 'EXECUTE ON ROUTINE durable.history'),
+		('read', 'EXECUTE ON ROUTINE durable.get_event'),
+		('read', 'EXECUTE ON ROUTINE durable.wait_for_run'),
+		('read', 'SELECT ON durable.workflow, durable.handler, durable.run, durable.checkpoint, '
+			  || 'durable.waiter, durable.signal_buffer, durable.run_log'),
+		('work', 'EXECUTE ON ROUTINE durable.register_workflow'),
+		('work', 'EXECUTE ON ROUTINE durable.unregister_workflow'),
+		('work', 'EXECUTE ON ROUTINE durable.register_handler'),
+		('work', 'EXECUTE ON ROUTINE durable.unregister_handler'),
+		('work', 'EXECUTE ON ROUTINE durable.work'),
+		('work', 'EXECUTE ON ROUTINE durable.local_step'),
+		('work', 'EXECUTE ON ROUTINE durable.step'),
+		('work', 'EXECUTE ON ROUTINE durable.step_async'),
+		('work', 'EXECUTE ON ROUTINE durable.await'),
+		('work', 'EXECUTE ON ROUTINE durable.await_all'),
+		('work', 'EXECUTE ON ROUTINE durable.await_any'),
+		('work', 'EXECUTE ON ROUTINE durable.sleep'),
+		('work', 'EXECUTE ON ROUTINE durable.sleep_until'),
+		('work', 'EXECUTE ON ROUTINE durable.wait_for_signal'),
+		('work', 'EXECUTE ON ROUTINE durable.child'),
+		('work', 'EXECUTE ON ROUTINE durable.start_child'),
+		('work', 'EXECUTE ON ROUTINE durable.now'),
+		('work', 'EXECUTE ON ROUTINE durable.random'),
+		('work', 'EXECUTE ON ROUTINE durable.uuid'),
+		('work', 'EXECUTE ON ROUTINE durable.patched'),
+		('work', 'EXECUTE ON ROUTINE durable.set_event'),
+		('work', 'EXECUTE ON ROUTINE durable.upsert_search_attributes'),
+		('work', 'EXECUTE ON ROUTINE durable.log'),
+		('work', 'EXECUTE ON ROUTINE durable.fail_run'),
+		('work', 'EXECUTE ON ROUTINE durable.run_id'),
+		('work', 'EXECUTE ON ROUTINE durable.run_namespace'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
 	) AS v(p, o) WHERE p = $1;

@@ -30,6 +30,15 @@ durable_check_name(text *name, const char *argument)
 	return name;
 }
 
+/* Queues of the database's own workers. */
+text *
+durable_check_queue(text *queue)
+{
+	if (queue != NULL && VARDATA_ANY(queue)[0] == '#')
+		durable_error_value("queue", "Names that start with \"#\" are reserved for work inside the database.");
+	return queue;
+}
+
 text *
 durable_check_task_id(text *task_id)
 {
@@ -190,7 +199,7 @@ durable_arg_names(FunctionCallInfo fcinfo, int n, const char *argument, int *cou
 	qsort(names, *count, sizeof(text *), compare_texts);
 	for (int i = 0; i < *count; i++)
 	{
-		(void) durable_check_name(names[i], psprintf("an element of %s", argument));
+		(void) durable_check_queue(durable_check_name(names[i], psprintf("an element of %s", argument)));
 		if (unique == 0 || compare_texts(&names[unique - 1], &names[i]) != 0)
 			names[unique++] = names[i];
 	}

@@ -13,6 +13,7 @@
 
 #include "postgres.h"
 
+#include "access/tupdesc.h"
 #include "fmgr.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
@@ -36,6 +37,8 @@ extern const pg_uuid_t *durable_arg_token(FunctionCallInfo fcinfo, int n);
 extern void *durable_check_payload(Datum value, const char *argument);
 extern text *durable_check_name(text *name, const char *argument);
 extern text *durable_check_task_id(text *task_id);
+/* NULL passes */
+extern text *durable_check_queue(text *queue);
 
 /* a text array without nulls; not null, not longer than max */
 extern text **durable_arg_texts(FunctionCallInfo fcinfo, int n, const char *argument,

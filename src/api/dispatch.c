@@ -60,6 +60,7 @@ read_spec(FunctionCallInfo fcinfo, int first, DurableTaskSpec *spec)
 	spec->queue = durable_arg_name(fcinfo, first, "queue", true);
 	if (spec->queue == NULL)
 		spec->queue = spec->name;
+	(void) durable_check_queue(spec->queue);
 	spec->namespace = durable_arg_namespace(fcinfo, first + 1);
 	spec->priority = PG_ARGISNULL(first + 2) ? 0 : PG_GETARG_INT32(first + 2);
 	spec->run_at = PG_ARGISNULL(first + 3) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(first + 3);

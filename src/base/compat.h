@@ -13,9 +13,12 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_proc.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "storage/latch.h"
+#include "utils/acl.h"
+#include "utils/regproc.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
@@ -88,6 +91,28 @@ compat_table_update(Relation rel, ItemPointer tid, TupleTableSlot *slot,
 	*summarizing = false;
 #endif
 	return result;
+}
+
+/* 16: parsing a name can report errors softly */
+static inline List *
+compat_qualified_name(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return stringToQualifiedNameList(name, NULL);
+#else
+	return stringToQualifiedNameList(name);
+#endif
+}
+
+/* 16: one function checks the ACLs of every kind of object */
+static inline bool
+compat_may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
 }
 
 /* 18: the scan can count index searches for EXPLAIN */

@@ -26,23 +26,99 @@ push_key(JsonbParseState **state, const char *key)
 	pushJsonbValue(state, WJB_KEY, &value);
 }
 
+static void
+push_string(JsonbParseState **state, const char *key, const char *string)
+{
+	JsonbValue	value;
+
+	if (string == NULL)
+		return;
+	push_key(state, key);
+	value.type = jbvString;
+	value.val.string.val = (char *) string;
+	value.val.string.len = strlen(string);
+	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
 Jsonb *
-durable_json_error(const char *message, bool retryable)
+durable_json_error_full(const char *message, const char *code, bool retryable)
 {
 	JsonbParseState *state = NULL;
 	JsonbValue	value;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_key(&state, "message");
-	value.type = jbvString;
-	value.val.string.val = (char *) message;
-	value.val.string.len = strlen(message);
-	pushJsonbValue(&state, WJB_VALUE, &value);
+	push_string(&state, "message", message);
+	push_string(&state, "code", code);
 	push_key(&state, "retryable");
 	value.type = jbvBool;
 	value.val.boolean = retryable;
 	pushJsonbValue(&state, WJB_VALUE, &value);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+Jsonb *
+durable_json_error(const char *message, bool retryable)
+{
+	return durable_json_error_full(message, NULL, retryable);
+}
+
+Jsonb *
+durable_json_error_details(const char *message, const char *code, const char *detail,
+						   const char *hint, const char *context)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_string(&state, "message", message);
+	push_string(&state, "code", code);
+	push_string(&state, "detail", detail);
+	push_string(&state, "hint", hint);
+	push_string(&state, "context", context);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+char *
+durable_json_string(Jsonb *object, const char *key)
+{
+	JsonbValue	space;
+	JsonbValue *value;
+
+	if (object == NULL || !JB_ROOT_IS_OBJECT(object))
+		return NULL;
+	value = getKeyJsonValueFromContainer(&object->root, key, strlen(key), &space);
+	if (value == NULL || value->type != jbvString)
+		return NULL;
+	return pnstrdup(value->val.string.val, value->val.string.len);
+}
+
+Jsonb *
+durable_json_merge(Jsonb *object, Jsonb *more)
+{
+	if (object == NULL)
+		return more;
+	return DatumGetJsonbP(DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(object),
+											  JsonbPGetDatum(more)));
+}
+
+Jsonb *
+durable_json_with(Jsonb *object, const char *key, Jsonb *value)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	container;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_key(&state, key);
+	if (JB_ROOT_IS_SCALAR(value))
+		(void) JsonbExtractScalar(&value->root, &container);
+	else
+	{
+		container.type = jbvBinary;
+		container.val.binary.data = &value->root;
+		container.val.binary.len = VARSIZE(value) - VARHDRSZ;
+	}
+	pushJsonbValue(&state, WJB_VALUE, &container);
+	return durable_json_merge(object,
+							  JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
 }
 
 Jsonb *

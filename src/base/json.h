@@ -15,6 +15,20 @@
 /* {"message": …, "retryable": …} */
 extern Jsonb *durable_json_error(const char *message, bool retryable);
 
+/* the same with a code */
+extern Jsonb *durable_json_error_full(const char *message, const char *code, bool retryable);
+/* … and all that ErrorData tells; NULL texts are left out */
+extern Jsonb *durable_json_error_details(const char *message, const char *code,
+										 const char *detail, const char *hint,
+										 const char *context);
+/* the string under a key of an object, or NULL */
+extern char *durable_json_string(Jsonb *object, const char *key);
+/* the object's keys and those of "more", which win */
+extern Jsonb *durable_json_merge(Jsonb *object, Jsonb *more);
+
+/* the object with one more key */
+extern Jsonb *durable_json_with(Jsonb *object, const char *key, Jsonb *value);
+
 /* An error as the API promises it: an object. A string or any other value
  * becomes its message. */
 extern Jsonb *durable_json_error_from(Jsonb *given);

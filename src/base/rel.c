@@ -52,6 +52,21 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_PROGRESS_PKEY] = "task_progress_pkey",
 	[IDX_QUEUE_PKEY] = "queue_pkey",
 	[IDX_ACCESS_PKEY] = "namespace_access_pkey",
+	[REL_WORKFLOW] = "workflow",
+	[REL_HANDLER] = "handler",
+	[REL_RUN] = "run",
+	[REL_CHECKPOINT] = "checkpoint",
+	[REL_WAITER] = "waiter",
+	[REL_SIGNAL_BUFFER] = "signal_buffer",
+	[REL_RUN_LOG] = "run_log",
+	[IDX_WORKFLOW_PKEY] = "workflow_pkey",
+	[IDX_HANDLER_PKEY] = "handler_pkey",
+	[IDX_RUN_PKEY] = "run_pkey",
+	[IDX_RUN_ID] = "run_run_id_key",
+	[IDX_CHECKPOINT_PKEY] = "checkpoint_pkey",
+	[IDX_WAITER_PKEY] = "waiter_pkey",
+	[IDX_SIGNAL_PKEY] = "signal_buffer_pkey",
+	[IDX_RUN_LOG] = "run_log_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };
@@ -373,6 +388,12 @@ durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
 					equality_of(TupleDescAttr(RelationGetDescr(probe->index), i)->atttypid),
 					keys[i]);
 	index_rescan(probe->scan, scan_keys, probe->nkeys, NULL, 0);
+	return durable_probe_next(probe, row);
+}
+
+bool
+durable_probe_next(DurableProbe *probe, DurableRow *row)
+{
 	if (!index_getnext_slot(probe->scan, ForwardScanDirection, probe->slot))
 		return false;
 	durable_slot_row(probe->slot, row);

@@ -45,6 +45,21 @@ typedef enum DurableRel
 	IDX_PROGRESS_PKEY,
 	IDX_QUEUE_PKEY,
 	IDX_ACCESS_PKEY,
+	REL_WORKFLOW,
+	REL_HANDLER,
+	REL_RUN,
+	REL_CHECKPOINT,
+	REL_WAITER,
+	REL_SIGNAL_BUFFER,
+	REL_RUN_LOG,
+	IDX_WORKFLOW_PKEY,
+	IDX_HANDLER_PKEY,
+	IDX_RUN_PKEY,
+	IDX_RUN_ID,
+	IDX_CHECKPOINT_PKEY,
+	IDX_WAITER_PKEY,
+	IDX_SIGNAL_PKEY,
+	IDX_RUN_LOG,
 	SEQ_TASK,
 	SEQ_LEASE,
 	REL_COUNT
@@ -59,7 +74,7 @@ extern Oid	durable_rel(DurableRel which);
 extern int64 durable_sequence_next(DurableRel which);
 
 /* The widest table; callers' value arrays have this many members. */
-#define DURABLE_MAX_COLUMNS 24
+#define DURABLE_MAX_COLUMNS 32
 
 /* One row as Datums; columns count from 0, in the order of the table. */
 typedef struct DurableRow
@@ -144,6 +159,8 @@ extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 /* the first visible row with these keys; by-reference values point into the
  * probe's slot and hold until its next use */
 extern bool durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row);
+/* the next one after it */
+extern bool durable_probe_next(DurableProbe *probe, DurableRow *row);
 extern void durable_probe_close(DurableProbe *probe);
 
 /* everything in the slot, not copied */

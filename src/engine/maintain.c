@@ -123,6 +123,15 @@ take_over(DurableTables *tables, DurableLease *lease, TimestampTz now)
 
 	if (!durable_lease_lock(lease))
 		return -1;
+	if (durable_lease_is_alive(lease))
+	{
+		/* it is busy inside a step: we renew for it */
+		lease->until = now + DURABLE_SESSION_LEASE_US;
+		durable_snapshot_push();
+		(void) durable_lease_update(lease, true);
+		durable_snapshot_pop();
+		return -1;
+	}
 	listed = lease->nids;
 	taken = lease->kind == LEASE_OF_TASKS ?
 		take_over_tasks(tables, lease, now) : take_over_results(lease);

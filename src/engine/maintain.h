@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "utils/timestamp.h"
 
 #include "store/lease.h"
 
@@ -21,6 +22,10 @@
 #define DURABLE_BLOCK_ROUNDS 1
 #define DURABLE_WAIT_TASKS 500
 #define DURABLE_WAIT_ROUNDS 100
+
+/* How long the claim of a session that works itself lasts; while it lives it is
+ * renewed by whoever finds it lapsed. */
+#define DURABLE_SESSION_LEASE_US (10 * USECS_PER_SEC)
 
 /* Rounds that one call looks at and finds held or empty. */
 #define DURABLE_ROUNDS_SEEN 100

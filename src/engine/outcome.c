@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "engine/outcome.h"
 #include "engine/retry.h"
+#include "engine/run.h"
 #include "store/delayed.h"
 #include "store/ready.h"
 #include "store/task.h"
@@ -57,6 +58,10 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 	DurableRow	row;
 	TM_Result	result;
 
+	if (durable_task_is(task, "step"))
+		return durable_run_step_ended(tables, task, outcome, now, wait);
+	if (durable_task_is(task, "turn"))
+		return durable_run_turn_lost(tables, task, outcome->error, wait);
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK),
 								   &task->tid, wait);
 	if (result != TM_Ok)

@@ -41,6 +41,7 @@
 
 typedef struct Settle
 {
+	bool		as_worker;		/* may settle turns */
 	const pg_uuid_t *token;
 	DurableSettleAction action;
 	DurableLease lease;
@@ -124,7 +125,7 @@ act(Settle *settle, DurableRow *task, DurableTarget *target)
 	switch (settle->action)
 	{
 		case SETTLE_COMPLETE:
-			if (settle->results != NULL)
+			if (settle->results != NULL && durable_task_is(task, "task"))
 				return complete_in_batch(settle, task, &outcome);
 			return durable_outcome_end(&settle->tables, task, &outcome,
 									   settle->now, true);
@@ -148,6 +149,7 @@ find_held(Settle *settle, const DurableTarget *target, DurableRow *task)
 	return durable_lease_holds(&settle->lease, target->id) &&
 		durable_task_find_number(&settle->by_id, target->id, task) &&
 		durable_task_held_by(task, settle->lease.id) &&
+		(settle->as_worker || !durable_task_is(task, "turn")) &&
 		(target->task_id == NULL ||
 		 durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID]);
 }
@@ -263,24 +265,41 @@ settle_targets(Settle *settle, DurableTarget *targets, int n)
 	return settled;
 }
 
-int
-durable_settle(const pg_uuid_t *token, DurableSettleAction action,
-			   DurableTarget *targets, int n)
+static int
+settle_checked(const pg_uuid_t *token, DurableSettleAction action, DurableTarget *targets,
+			   int n, bool check)
 {
-	Settle		settle = {.token = token, .action = action, .now = durable_clock_now()};
+	Settle		settle = {
+		.token = token, .action = action, .as_worker = !check, .now = durable_clock_now()
+	};
 
 	durable_tables_init(&settle.tables);
 	if (!look(&settle))
 		return 0;
-	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
+	if (check)
+		durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
 	number_targets(&settle, targets, n);
 	return settle_targets(&settle, targets, n);
 }
 
 int
+durable_settle(const pg_uuid_t *token, DurableSettleAction action,
+			   DurableTarget *targets, int n)
+{
+	return settle_checked(token, action, targets, n, true);
+}
+
+int
+durable_settle_as_worker(const pg_uuid_t *token, DurableSettleAction action,
+						 DurableTarget *targets, int n)
+{
+	return settle_checked(token, action, targets, n, false);
+}
+
+int
 durable_release_all(const pg_uuid_t *token)
 {
-	Settle		settle = {.token = token, .action = SETTLE_RELEASE, .now = durable_clock_now()};
+	Settle		settle = {.token = token, .action = SETTLE_RELEASE, .as_worker = true, .now = durable_clock_now()};
 	DurableTarget *targets;
 	int			n;
 
@@ -407,6 +426,8 @@ try_cancel(text *namespace, text *task_id, ItemPointer tid, TM_Result *result)
 	durable_task_open_by_task_id(&by_task_id, snapshot);
 	found = durable_task_find(&by_id, &by_task_id, namespace, task_id, &task);
 	*result = TM_Updated;
+	/* steps and turns end with their run */
+	found = found && durable_task_is(&task, "task");
 	if (found && !ItemPointerIsValid(tid))
 	{
 		unlist(&task);

@@ -43,6 +43,10 @@ typedef enum DurableSettleAction
 extern int	durable_settle(const pg_uuid_t *token, DurableSettleAction action,
 						   DurableTarget *targets, int n);
 
+/* The same for this session's own claims, whatever its role may do as a client. */
+extern int	durable_settle_as_worker(const pg_uuid_t *token, DurableSettleAction action,
+									 DurableTarget *targets, int n);
+
 /* Everything the round still holds goes back to its queue. */
 extern int	durable_release_all(const pg_uuid_t *token);
 

@@ -11,7 +11,9 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "port/pg_bswap.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/snapmgr.h"
@@ -61,6 +63,57 @@ durable_lease_new(DurableLease *lease)
 	number = pg_hton64((uint64) lease->id);
 	memcpy(lease->token.data, &number, sizeof(number));
 	draw_secret(lease->token.data + sizeof(number), UUID_LEN - sizeof(number));
+}
+
+/* The server's own advisory locks use 1 and 2 here, signal tokens 3. */
+#define LEASE_LOCK_CLASS 4
+
+static void
+lease_tag(LOCKTAG *tag, int64 lease)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) ((uint64) lease >> 32),
+						 (uint32) lease, LEASE_LOCK_CLASS);
+}
+
+/* The one that this session holds, or 0. */
+static int64 held_here = 0;
+
+void
+durable_lease_hold(int64 lease)
+{
+	LOCKTAG		tag;
+
+	held_here = lease;
+	lease_tag(&tag, lease);
+	(void) LockAcquire(&tag, ExclusiveLock, true, false);
+}
+
+void
+durable_lease_let_go(int64 lease)
+{
+	LOCKTAG		tag;
+
+	held_here = 0;
+	lease_tag(&tag, lease);
+	(void) LockRelease(&tag, ExclusiveLock, true);
+}
+
+bool
+durable_lease_is_alive(const DurableLease *lease)
+{
+	LOCKTAG		tag;
+
+	if (lease->worker == NULL ||
+		strcmp(text_to_cstring(lease->worker), DURABLE_SESSION_WORKER) != 0)
+		return false;
+	/* a step may look after claims itself, its own among them */
+	if (lease->id == held_here)
+		return true;
+	lease_tag(&tag, lease->id);
+	if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	(void) LockRelease(&tag, ShareLock, false);
+	return false;
 }
 
 TimestampTz

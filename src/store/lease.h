@@ -61,6 +61,17 @@ extern TimestampTz durable_lease_until(TimestampTz now, const Interval *span);
 
 extern void durable_lease_insert(DurableLease *lease);
 
+/*
+ * A session that executes work itself holds a lock in its own name, for as long
+ * as it lives and works; the server lets go of it when the session dies. Such
+ * leases name their worker DURABLE_SESSION_WORKER.
+ */
+#define DURABLE_SESSION_WORKER "durable.work"
+
+extern void durable_lease_hold(int64 lease);
+extern void durable_lease_let_go(int64 lease);
+extern bool durable_lease_is_alive(const DurableLease *lease);
+
 /* The live lease behind a token, as the active snapshot sees it, copied into
  * the current memory context. */
 extern bool durable_lease_find(const pg_uuid_t *token, DurableLease *lease);

@@ -103,6 +103,15 @@ durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 }
 
 bool
+durable_task_is(const DurableRow *row, const char *kind)
+{
+	text	   *t = DatumGetTextPP(row->values[TASK_KIND]);
+
+	return VARSIZE_ANY_EXHDR(t) == strlen(kind) &&
+		memcmp(VARDATA_ANY(t), kind, strlen(kind)) == 0;
+}
+
+bool
 durable_task_held_by(const DurableRow *row, int64 lease)
 {
 	return row->nulls[TASK_LAST_LEASE] ||

@@ -49,6 +49,8 @@ extern bool durable_task_id_generated(const text *task_id, int64 *id);
 extern bool durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 							  text *namespace, text *task_id, DurableRow *row);
 extern bool durable_task_find_number(DurableProbe *by_id, int64 id, DurableRow *row);
+/* whether it is of this kind: task, step or turn */
+extern bool durable_task_is(const DurableRow *row, const char *kind);
 /* whether a lease that lists the task still holds it */
 extern bool durable_task_held_by(const DurableRow *row, int64 lease);
 /* how many of these (ascending) it holds */

@@ -4,9 +4,9 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(29);
+SELECT plan(37);
 
-SELECT tables_are('durable', ARRAY['identity', 'lease', 'namespace_access', 'queue', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
 SELECT views_are('durable', ARRAY[]::text[]);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
@@ -15,7 +15,7 @@ SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::
 
 -- pg_dump: the data of users, and nothing that only this server can mean
 SELECT set_eq($$ SELECT c.relname::text FROM pg_extension e, unnest(e.extconfig) t(oid) JOIN pg_class c ON c.oid = t.oid WHERE e.extname = 'durable' $$,
-	ARRAY['identity', 'namespace_access', 'queue', 'task', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq'],
+	ARRAY['checkpoint', 'handler', 'identity', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq', 'waiter', 'workflow'],
 	'dumped are tasks, results, settings and the sequences; not leases and heartbeats');
 SELECT is_empty($$ SELECT unnest(extcondition) FROM pg_extension WHERE extname = 'durable' EXCEPT VALUES ('') $$, 'dumped completely');
 -- pg_upgrade refuses a column of any reg* type but these three
@@ -26,7 +26,7 @@ SELECT is_empty($$ SELECT attrelid::regclass, attname FROM pg_attribute a JOIN p
 -- names and ids are compared byte by byte
 SELECT is_empty($$ SELECT a.attrelid::regclass, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid = 'text'::regtype
-	  AND a.attcollation <> '"C"'::regcollation AND (c.relname, a.attname) <> ('queue', 'paused_by') $$, 'every key is COLLATE "C"');
+	  AND a.attcollation <> '"C"'::regcollation AND (c.relname, a.attname) NOT IN (('queue', 'paused_by'), ('workflow', 'body'), ('handler', 'handler'), ('run_log', 'level'), ('run_log', 'message')) $$, 'every key is COLLATE "C"');
 
 -- the indexes, which the C code relies on
 SELECT index_is_unique('durable', 'task', 'task_pkey');
@@ -40,6 +40,14 @@ SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND 
 	('lease', 'lease_until_idx', 'CREATE INDEX lease_until_idx ON durable.lease USING btree (namespace, queue, lease_until)'),
 	('task_result', 'task_result_pkey', 'CREATE UNIQUE INDEX task_result_pkey ON durable.task_result USING btree (id)'),
 	('task_result', 'task_result_task_id_key', 'CREATE UNIQUE INDEX task_result_task_id_key ON durable.task_result USING btree (namespace, task_id) WHERE (task_id IS NOT NULL)'),
+	('workflow', 'workflow_pkey', 'CREATE UNIQUE INDEX workflow_pkey ON durable.workflow USING btree (namespace, name, version)'),
+	('handler', 'handler_pkey', 'CREATE UNIQUE INDEX handler_pkey ON durable.handler USING btree (namespace, name)'),
+	('run', 'run_pkey', 'CREATE UNIQUE INDEX run_pkey ON durable.run USING btree (id)'),
+	('run', 'run_run_id_key', 'CREATE UNIQUE INDEX run_run_id_key ON durable.run USING btree (run_id)'),
+	('checkpoint', 'checkpoint_pkey', 'CREATE UNIQUE INDEX checkpoint_pkey ON durable.checkpoint USING btree (run, seq)'),
+	('waiter', 'waiter_pkey', 'CREATE UNIQUE INDEX waiter_pkey ON durable.waiter USING btree (namespace, token)'),
+	('signal_buffer', 'signal_buffer_pkey', 'CREATE UNIQUE INDEX signal_buffer_pkey ON durable.signal_buffer USING btree (namespace, token, id)'),
+	('run_log', 'run_log_pkey', 'CREATE UNIQUE INDEX run_log_pkey ON durable.run_log USING btree (run, seq, number)'),
 	('task_result', 'task_result_unread', 'CREATE INDEX task_result_unread ON durable.task_result USING btree (namespace, name, finished_at, id) WHERE (lease_id IS NULL)')
 ) i (tab, name, def);
 -- no other index costs a write; the claim order is the order of its index
@@ -55,10 +63,10 @@ SELECT is_empty($$ SELECT c.oid::regclass, a.privilege_type FROM pg_class c, acl
 	WHERE c.relnamespace = 'durable'::regnamespace AND a.grantee <> c.relowner $$, 'no privilege on a table or sequence for anybody, PUBLIC included');
 SELECT is_empty($$ SELECT nspacl FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'durable' AND a.grantee <> n.nspowner $$, 'nor on the schema');
 SELECT set_eq($$ SELECT relname::text FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relrowsecurity $$,
-	ARRAY['lease', 'queue', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result'], 'row security on everything that "read" opens');
+	ARRAY['checkpoint', 'handler', 'lease', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow'], 'row security on everything that "read" opens');
 SELECT set_eq($$ SELECT tablename::text, policyname::text, permissive, cmd, roles::text FROM pg_policies WHERE schemaname = 'durable' $$,
 	$$ SELECT t, 'namespace_read' AS policy, 'PERMISSIVE' AS permissive, 'SELECT' AS cmd, '{public}' AS roles
-	     FROM unnest('{lease,queue,task,task_delayed,task_progress,task_ready,task_result}'::text[]) t $$, 'one policy each, for SELECT');
+	     FROM unnest('{checkpoint,handler,lease,queue,run,run_log,signal_buffer,task,task_delayed,task_progress,task_ready,task_result,waiter,workflow}'::text[]) t $$, 'one policy each, for SELECT');
 SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal AND tgtype & 1 = 1 $$, 'no row triggers');
 SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid

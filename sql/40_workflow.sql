@@ -1,0 +1,54 @@
+--
+-- Definitions: workflows and the handlers of steps.
+--
+
+CREATE TABLE durable.workflow (
+	namespace		text COLLATE "C" NOT NULL,
+	name			text COLLATE "C" NOT NULL,
+	version			text COLLATE "C" NOT NULL,
+	owner			regrole NOT NULL,
+	registered_at	timestamptz NOT NULL,
+	atomic			boolean NOT NULL,
+	body			text NOT NULL,
+	queue			text COLLATE "C" NOT NULL,
+	tags			text[] NOT NULL,
+	CONSTRAINT workflow_pkey PRIMARY KEY (namespace, name, version)
+);
+COMMENT ON TABLE durable.workflow IS
+'registered workflows; a body is stored as its function''s signature and runs as its owner';
+SELECT pg_catalog.pg_extension_config_dump('durable.workflow', '');
+
+CREATE TABLE durable.handler (
+	namespace		text COLLATE "C" NOT NULL,
+	name			text COLLATE "C" NOT NULL,
+	owner			regrole NOT NULL,
+	registered_at	timestamptz NOT NULL,
+	handler			text NOT NULL,
+	CONSTRAINT handler_pkey PRIMARY KEY (namespace, name)
+);
+COMMENT ON TABLE durable.handler IS
+'SQL functions that serve dispatched steps by name; each runs as its owner';
+SELECT pg_catalog.pg_extension_config_dump('durable.handler', '');
+
+CREATE FUNCTION durable.register_workflow(
+	name text, body text, version text DEFAULT '1', namespace text DEFAULT NULL,
+	tags text[] DEFAULT '{}', queue text DEFAULT NULL, atomic boolean DEFAULT false)
+RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'durable_register_workflow';
+COMMENT ON FUNCTION durable.register_workflow(text, text, text, text, text[], text, boolean) IS
+'define a workflow, or replace the definition of this version; its body runs as the role that registers it';
+
+CREATE FUNCTION durable.unregister_workflow(
+	name text, version text DEFAULT NULL, namespace text DEFAULT NULL)
+RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_unregister_workflow';
+COMMENT ON FUNCTION durable.unregister_workflow(text, text, text) IS
+'forget a version of a workflow (NULL = all); how many; refused while it has live runs';
+
+CREATE FUNCTION durable.register_handler(name text, handler text, namespace text DEFAULT NULL)
+RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'durable_register_handler';
+COMMENT ON FUNCTION durable.register_handler(text, text, text) IS
+'let a SQL function serve the dispatched steps of this name; it runs as the role that registers it';
+
+CREATE FUNCTION durable.unregister_handler(name text, namespace text DEFAULT NULL)
+RETURNS boolean LANGUAGE c AS 'MODULE_PATHNAME', 'durable_unregister_handler';
+COMMENT ON FUNCTION durable.unregister_handler(text, text) IS
+'steps of this name go to external workers again; false = there was no handler';

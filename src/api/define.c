@@ -1,0 +1,111 @@
+/*-------------------------------------------------------------------------
+ *
+ * define.c
+ *	  register_workflow, unregister_workflow, register_handler,
+ *	  unregister_handler.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type_d.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+#include "api/args.h"
+#include "base/compat.h"
+#include "base/errors.h"
+#include "base/security.h"
+#include "engine/turn.h"
+#include "store/workflow.h"
+
+DURABLE_FUNCTION(durable_register_workflow);
+DURABLE_FUNCTION(durable_unregister_workflow);
+DURABLE_FUNCTION(durable_register_handler);
+DURABLE_FUNCTION(durable_unregister_handler);
+
+/* The signature of a function that fits, as it will be stored. */
+static text *
+function_argument(FunctionCallInfo fcinfo, int n, const char *argument)
+{
+	bool		strict;
+
+	if (PG_ARGISNULL(n))
+		durable_error_null(argument);
+	return durable_function_signature(durable_function_lookup(PG_GETARG_TEXT_PP(n), &strict));
+}
+
+static void
+not_owner(const char *what, text *name)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			errmsg("%s \"%s\" belongs to another role", what, text_to_cstring(name)),
+			errhint("Only the role that registered it may replace or remove it."));
+}
+
+Datum
+durable_register_workflow(PG_FUNCTION_ARGS)
+{
+	DurableWorkflow workflow = {.owner = GetUserId()};
+
+	durable_require_writable("durable.register_workflow()");
+	workflow.name = durable_arg_name(fcinfo, 0, "name", false);
+	workflow.namespace = durable_arg_namespace(fcinfo, 3);
+	durable_access_require(workflow.namespace, PRIVILEGE_WORK);
+	workflow.body = function_argument(fcinfo, 1, "body");
+	workflow.version = durable_arg_name(fcinfo, 2, "version", false);
+	workflow.tags = PG_ARGISNULL(4) ? construct_empty_array(TEXTOID) : PG_GETARG_ARRAYTYPE_P(4);
+	workflow.queue = durable_check_queue(durable_arg_name(fcinfo, 5, "queue", true));
+	if (workflow.queue == NULL)
+		workflow.queue = durable_owner_queue(workflow.owner);
+	workflow.atomic = !PG_ARGISNULL(6) && PG_GETARG_BOOL(6);
+	if (!durable_workflow_store(&workflow))
+		not_owner("workflow", workflow.name);
+	PG_RETURN_VOID();
+}
+
+Datum
+durable_unregister_workflow(PG_FUNCTION_ARGS)
+{
+	text	   *name = durable_arg_name(fcinfo, 0, "name", false);
+	text	   *version = durable_arg_name(fcinfo, 1, "version", true);
+	text	   *namespace = durable_arg_namespace(fcinfo, 2);
+
+	durable_require_writable("durable.unregister_workflow()");
+	durable_access_require(namespace, PRIVILEGE_WORK);
+	if (durable_workflow_in_use(namespace, name, version))
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_IN_USE),
+				errmsg("workflow \"%s\" has live runs", text_to_cstring(name)),
+				errhint("Wait for them to end, or cancel them."));
+	PG_RETURN_INT32(durable_workflow_delete(namespace, name, version));
+}
+
+Datum
+durable_register_handler(PG_FUNCTION_ARGS)
+{
+	DurableHandler handler = {.owner = GetUserId()};
+
+	durable_require_writable("durable.register_handler()");
+	handler.name = durable_arg_name(fcinfo, 0, "name", false);
+	handler.handler = function_argument(fcinfo, 1, "handler");
+	handler.namespace = durable_arg_namespace(fcinfo, 2);
+	durable_access_require(handler.namespace, PRIVILEGE_WORK);
+	if (!durable_handler_store(&handler))
+		not_owner("handler", handler.name);
+	PG_RETURN_VOID();
+}
+
+Datum
+durable_unregister_handler(PG_FUNCTION_ARGS)
+{
+	text	   *name = durable_arg_name(fcinfo, 0, "name", false);
+	text	   *namespace = durable_arg_namespace(fcinfo, 1);
+
+	durable_require_writable("durable.unregister_handler()");
+	durable_access_require(namespace, PRIVILEGE_WORK);
+	PG_RETURN_BOOL(durable_handler_delete(namespace, name) > 0);
+}

@@ -1,0 +1,250 @@
+/*-------------------------------------------------------------------------
+ *
+ * run.c
+ *	  start, start_many, cancel, signal, result.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type_d.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "api/args.h"
+#include "base/compat.h"
+#include "base/errors.h"
+#include "base/json.h"
+#include "base/security.h"
+#include "engine/run.h"
+#include "engine/turn.h"
+#include "store/run.h"
+#include "store/workflow.h"
+
+DURABLE_FUNCTION(durable_start);
+DURABLE_FUNCTION(durable_start_many);
+DURABLE_FUNCTION(durable_cancel_run);
+DURABLE_FUNCTION(durable_signal);
+DURABLE_FUNCTION(durable_result);
+
+static text *
+check_run_id(text *run_id)
+{
+	int			length = VARSIZE_ANY_EXHDR(run_id);
+
+	if (length == 0 || length > DURABLE_NAME_MAX)
+		durable_error_value("run_id",
+							psprintf("It must have between 1 and %d bytes.", DURABLE_NAME_MAX));
+	if (VARDATA_ANY(run_id)[0] == '~')
+		durable_error_value("run_id", "Ids that start with \"~\" are reserved for generated ones.");
+	return run_id;
+}
+
+/* The workflow's own and the run's, without duplicates. */
+static ArrayType *
+unite_tags(ArrayType *a, ArrayType *b)
+{
+	ArrayType  *both[2] = {a, b};
+	Datum	   *tags = NULL;
+	int			n = 0;
+
+	for (int i = 0; i < 2; i++)
+	{
+		Datum	   *elements;
+		bool	   *nulls;
+		int			count;
+
+		deconstruct_array(both[i], TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
+		tags = tags == NULL ? palloc(sizeof(Datum) * Max(count, 1)) :
+			repalloc(tags, sizeof(Datum) * Max(n + count, 1));
+		for (int j = 0; j < count; j++)
+		{
+			int			k = 0;
+
+			while (!nulls[j] && k < n &&
+				   strcmp(TextDatumGetCString(tags[k]), TextDatumGetCString(elements[j])) != 0)
+				k++;
+			if (!nulls[j] && k == n)
+				tags[n++] = elements[j];
+		}
+	}
+	return construct_array(tags, n, TEXTOID, -1, false, TYPALIGN_INT);
+}
+
+/* The arguments that start and start_many share, from "version" (3) on. */
+static void
+read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workflow)
+{
+	text	   *name = durable_arg_name(fcinfo, 0, "workflow", false);
+	text	   *version = durable_arg_name(fcinfo, 3, "version", true);
+	text	   *namespace = durable_arg_namespace(fcinfo, 4);
+
+	durable_access_require(namespace, PRIVILEGE_START);
+	if (!durable_workflow_find(namespace, name, version, workflow))
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_OBJECT),
+				version == NULL ?
+				errmsg("workflow \"%s\" is not registered", text_to_cstring(name)) :
+				errmsg("workflow \"%s\"@\"%s\" is not registered",
+					   text_to_cstring(name), text_to_cstring(version)));
+	spec->workflow = workflow;
+	spec->tags = PG_ARGISNULL(5) ? workflow->tags :
+		unite_tags(workflow->tags, PG_GETARG_ARRAYTYPE_P(5));
+	spec->priority = PG_ARGISNULL(6) ? 0 : PG_GETARG_INT32(6);
+	spec->start_at = PG_ARGISNULL(7) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(7);
+	if (TIMESTAMP_IS_NOEND(spec->start_at))
+		durable_error_value("start_at", "It must not be infinity.");
+	spec->search_attributes = durable_arg_payload(fcinfo, 8, "search_attributes");
+	spec->headers = durable_arg_payload(fcinfo, 9, "headers");
+}
+
+/* A taken id must be one that the caller may know of. */
+static void
+start_one(DurableRunSpec *spec)
+{
+	int64		id;
+	DurableRow	row;
+
+	if (durable_run_start(spec))
+		return;
+	durable_snapshot_push();
+	if (durable_run_number(spec->run_id, &id) && durable_run_read(id, &row))
+		durable_access_require(DatumGetTextPP(row.values[RUN_NAMESPACE]), PRIVILEGE_START);
+	durable_snapshot_pop();
+}
+
+Datum
+durable_start(PG_FUNCTION_ARGS)
+{
+	DurableWorkflow workflow;
+	DurableRunSpec spec = {0};
+
+	durable_require_writable("durable.start()");
+	spec.input = durable_arg_payload(fcinfo, 1, "input");
+	if (!PG_ARGISNULL(2))
+		spec.run_id = check_run_id(PG_GETARG_TEXT_PP(2));
+	read_spec(fcinfo, &spec, &workflow);
+	start_one(&spec);
+	PG_RETURN_TEXT_P(spec.run_id);
+}
+
+Datum
+durable_start_many(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DurableWorkflow workflow;
+	DurableRunSpec spec = {0};
+	Datum	   *inputs;
+	bool	   *nulls;
+	text	  **run_ids = NULL;
+	int			n;
+	int			nids;
+
+	durable_require_writable("durable.start_many()");
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	if (PG_ARGISNULL(1))
+		durable_error_null("inputs");
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), JSONBOID, -1, false, TYPALIGN_INT,
+					  &inputs, &nulls, &n);
+	if (!PG_ARGISNULL(2))
+	{
+		run_ids = durable_arg_texts(fcinfo, 2, "run_ids", n, &nids);
+		if (nids != n)
+			durable_error_value("run_ids", "It must have as many elements as inputs.");
+	}
+	read_spec(fcinfo, &spec, &workflow);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		value;
+		bool		isnull = false;
+
+		CHECK_FOR_INTERRUPTS();
+		spec.input = nulls[i] ? NULL : durable_check_payload(inputs[i], "input");
+		spec.run_id = run_ids == NULL ? NULL : check_run_id(run_ids[i]);
+		start_one(&spec);
+		value = PointerGetDatum(spec.run_id);
+		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
+	}
+	return (Datum) 0;
+}
+
+/* The run's row, checked for the privilege; false: unknown. */
+static bool
+read_run(FunctionCallInfo fcinfo, DurablePrivilege privilege, DurableRow *row)
+{
+	int64		id;
+	bool		found;
+
+	if (PG_ARGISNULL(0))
+		durable_error_null("run_id");
+	durable_snapshot_push();
+	found = durable_run_number(PG_GETARG_TEXT_PP(0), &id) && durable_run_read(id, row);
+	durable_snapshot_pop();
+	if (found)
+		durable_access_require(DatumGetTextPP(row->values[RUN_NAMESPACE]), privilege);
+	return found;
+}
+
+Datum
+durable_cancel_run(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+	const char *reason;
+
+	durable_require_writable("durable.cancel()");
+	if (!read_run(fcinfo, PRIVILEGE_START, &row))
+		PG_RETURN_NULL();
+	reason = PG_ARGISNULL(1) ? "cancelled" : text_to_cstring(PG_GETARG_TEXT_PP(1));
+	if (durable_run_end(DatumGetInt64(row.values[RUN_ID]), RUN_CANCELLED, NULL,
+						durable_json_error(reason, false), true, NULL, NULL))
+		PG_RETURN_TEXT_P(cstring_to_text(durable_run_status_name(RUN_CANCELLED)));
+	(void) read_run(fcinfo, PRIVILEGE_START, &row);
+	PG_RETURN_DATUM(row.values[RUN_STATUS]);
+}
+
+Datum
+durable_signal(PG_FUNCTION_ARGS)
+{
+	text	   *token;
+	text	   *namespace;
+	void	   *payload;
+	text	   *woken;
+
+	durable_require_writable("durable.signal()");
+	token = durable_arg_name(fcinfo, 0, "token", false);
+	payload = durable_arg_payload(fcinfo, 1, "payload");
+	namespace = durable_arg_namespace(fcinfo, 2);
+	durable_access_require(namespace, PRIVILEGE_SIGNAL);
+	woken = durable_run_signal(namespace, token, payload == NULL ? NULL :
+							   DatumGetJsonbP(PointerGetDatum(payload)));
+	if (woken == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(woken);
+}
+
+Datum
+durable_result(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+
+	if (!read_run(fcinfo, PRIVILEGE_READ, &row))
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_OBJECT),
+				errmsg("run \"%s\" does not exist", text_to_cstring(PG_GETARG_TEXT_PP(0))));
+	if (!durable_run_has_ended(&row))
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("run \"%s\" has not ended", text_to_cstring(PG_GETARG_TEXT_PP(0))),
+				errdetail("Its status is %s.", TextDatumGetCString(row.values[RUN_STATUS])),
+				errhint("Wait for it with CALL durable.wait_for_run()."));
+	if (durable_run_status(&row) != RUN_COMPLETED)
+		durable_raise(DatumGetJsonbP(row.values[RUN_ERROR]));
+	if (row.nulls[RUN_OUTPUT])
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(row.values[RUN_OUTPUT]);
+}

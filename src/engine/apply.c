@@ -1,0 +1,521 @@
+/*-------------------------------------------------------------------------
+ *
+ * apply.c
+ *	  Applying what a turn came to.
+ *
+ * Every function locks the run, checks that the claim still holds by locking
+ * that very version of the turn's task, and, where the decision rests on what had
+ * come in, that nothing else has since (the run's count of wakes). Then it
+ * writes. The transaction, and with it the effects of a local step, is the
+ * caller's.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "engine/apply.h"
+#include "engine/run.h"
+#include "store/delayed.h"
+#include "store/ready.h"
+#include "store/signal.h"
+#include "store/task.h"
+
+/* A registration whose token somebody is signalling looks again this soon. */
+#define RECHECK_US (200 * 1000)
+/* … and one that another run waits for, too, for whom alone the waiter stands */
+#define SHARED_CHILD_US (2 * USECS_PER_SEC)
+
+enum
+{
+	LOG_RUN,
+	LOG_AT,
+	LOG_SEQ,
+	LOG_NUMBER,
+	LOG_LEVEL,
+	LOG_MESSAGE,
+	LOG_DATA,
+	LOG_COLUMNS
+};
+
+static text *
+copy_text(const DurableRow *row, int column)
+{
+	return DatumGetTextPCopy(row->values[column]);
+}
+
+bool
+durable_turn_load(DurableTurn *turn, int64 id)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+	DurableRow	row;
+	bool		alive;
+
+	durable_snapshot_push();
+	alive = durable_run_read(id, &row) && !durable_run_has_ended(&row);
+	if (alive)
+	{
+		turn->run = id;
+		turn->run_id = copy_text(&row, RUN_RUN_ID);
+		turn->namespace = copy_text(&row, RUN_NAMESPACE);
+		turn->priority = DatumGetInt32(row.values[RUN_PRIORITY]);
+		turn->wakes = DatumGetInt32(row.values[RUN_WAKES]);
+		turn->started = !row.nulls[RUN_STARTED_AT];
+		turn->input = row.nulls[RUN_INPUT] ? NULL : DatumGetJsonbPCopy(row.values[RUN_INPUT]);
+		turn->history = durable_checkpoints_load(id, &turn->nhistory);
+		turn->space = Max(16, turn->nhistory);
+		turn->history = repalloc_huge(turn->history, sizeof(DurableCheckpoint) * turn->space);
+		turn->body = InvalidOid;
+		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
+								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
+			turn->workflow.owner == GetUserId())
+			turn->body = durable_function_find(turn->workflow.body, &turn->body_strict);
+	}
+	durable_snapshot_pop();
+	MemoryContextSwitchTo(before);
+	return alive;
+}
+
+/* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
+static DurableApplied
+open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
+{
+	DurableProbe by_id;
+	DurableRow	task;
+	DurableWriter writer;
+	bool		holds;
+
+	durable_snapshot_push();
+	if (durable_run_open(run, turn->run, true) != TM_Ok)
+	{
+		durable_snapshot_pop();
+		return APPLY_LOST;
+	}
+	durable_snapshot_push();
+	durable_task_open_by_id(&by_id, GetActiveSnapshot());
+	durable_writer_open(&writer, REL_TASK, true);
+	holds = !durable_run_has_ended(&run->row) &&
+		durable_task_find_number(&by_id, turn->run, &task) &&
+		durable_task_held_by(&task, lease->id) &&
+		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
+	/* a turn that gets this far is progress: earlier lapses count no more */
+	if (holds && DatumGetInt32(task.values[TASK_RECLAIMS]) > 0)
+	{
+		durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
+		(void) durable_writer_update(&writer, &task, true);
+	}
+	durable_writer_close(&writer);
+	durable_probe_close(&by_id);
+	durable_snapshot_pop();
+	if (holds && (!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes))
+		return APPLIED;
+	durable_run_close(run);
+	durable_snapshot_pop();
+	return holds ? APPLY_AGAIN : APPLY_LOST;
+}
+
+static void
+close_claimed(DurableRun *run)
+{
+	durable_run_close(run);
+	durable_snapshot_pop();
+}
+
+static void
+dispatch_step(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *checkpoint)
+{
+	DurableTables tables;
+	DurableHandler handler;
+	DurableRow	row;
+	text	   *queue = op->target;
+	int32		priority = op->has_priority ? op->priority : turn->priority;
+
+	if (queue == NULL)
+		queue = durable_handler_find(turn->namespace, checkpoint->name, &handler) ?
+			durable_owner_queue(handler.owner) : checkpoint->name;
+	checkpoint->task = durable_sequence_next(SEQ_TASK);
+	for (int i = 0; i < TASK_COLUMNS; i++)
+		durable_row_set_null(&row, i);
+	durable_row_set(&row, TASK_ID, Int64GetDatum(checkpoint->task));
+	durable_row_set(&row, TASK_CREATED_AT, TimestampTzGetDatum(durable_clock_now()));
+	durable_row_set(&row, TASK_PRIORITY, Int32GetDatum(priority));
+	durable_row_set(&row, TASK_ATTEMPT, Int32GetDatum(1));
+	durable_row_set(&row, TASK_MAX_ATTEMPTS, Int32GetDatum(op->retries));
+	durable_row_set(&row, TASK_RECLAIMS, Int32GetDatum(0));
+	durable_row_set(&row, TASK_SEQ, Int32GetDatum(op->seq));
+	durable_row_set_pointer(&row, TASK_BACKOFF, op->backoff);
+	durable_row_set_pointer(&row, TASK_BACKOFF_MAX, op->backoff_max);
+	durable_row_set(&row, TASK_BACKOFF_EXP, BoolGetDatum(op->exponential));
+	durable_row_set(&row, TASK_JITTER, BoolGetDatum(op->jitter));
+	durable_row_set(&row, TASK_NAMESPACE, PointerGetDatum(turn->namespace));
+	durable_row_set(&row, TASK_QUEUE, PointerGetDatum(queue));
+	durable_row_set(&row, TASK_NAME, PointerGetDatum(checkpoint->name));
+	durable_row_set(&row, TASK_KIND, CStringGetTextDatum("step"));
+	durable_row_set(&row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
+	durable_row_set_pointer(&row, TASK_INPUT, checkpoint->input);
+	durable_tables_init(&tables);
+	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
+	durable_ready_insert(durable_tables_get(&tables, TABLE_READY), checkpoint->task,
+						 priority, turn->namespace, queue);
+	durable_tables_close(&tables);
+}
+
+static void
+complete(DurableTurn *turn, DurableCheckpoint *checkpoint, DurableCheckpointStatus status,
+		 Jsonb *output, Jsonb *error)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+
+	checkpoint->status = status;
+	checkpoint->output = output == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(output));
+	checkpoint->error = error == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(error));
+	checkpoint->finished_at = durable_clock_now();
+	checkpoint->wake_at = 0;
+	checkpoint->changed = true;
+	MemoryContextSwitchTo(before);
+}
+
+/* A signal that is there already is taken. When to look again; 0: it will be told. */
+static int64
+register_signal(DurableTurn *turn, DurableCheckpoint *checkpoint)
+{
+	Jsonb	   *payload = NULL;
+	bool		alone = durable_token_take(turn->namespace, checkpoint->name);
+
+	if (durable_signal_take(turn->namespace, checkpoint->name, &payload))
+		complete(turn, checkpoint, CHECKPOINT_COMPLETED, payload, NULL);
+	else
+		durable_waiter_register(turn->namespace, checkpoint->name, turn->run, checkpoint->seq);
+	return alone ? 0 : RECHECK_US;
+}
+
+static bool
+same_namespace(const DurableTurn *turn, const DurableRow *run)
+{
+	return strcmp(TextDatumGetCString(run->values[RUN_NAMESPACE]),
+				  text_to_cstring(turn->namespace)) == 0;
+}
+
+/* The child may have ended before anybody waited for it. When to look again; 0: it
+ * will be told. */
+static int64
+register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *checkpoint)
+{
+	int64		recheck = 0;
+	text	   *child_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
+	DurableWorkflow workflow;
+	DurableRow	child;
+	int64		id;
+	int64		waiting;
+	int			seq;
+
+	if (!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+	{
+		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL,
+				 durable_json_error(psprintf("child workflow \"%s\" failed to start: it is not registered",
+											 text_to_cstring(op->workflow)), false));
+		return 0;
+	}
+	else
+	{
+		DurableRunSpec spec = {
+			.workflow = &workflow, .run_id = child_id, .start_at = DT_NOBEGIN,
+			.priority = op->has_priority ? op->priority : turn->priority,
+			.tags = workflow.tags, .input = checkpoint->input,
+			.parent = turn->run, .parent_seq = checkpoint->seq
+		};
+
+		(void) durable_run_start(&spec);
+	}
+	if (checkpoint->status != CHECKPOINT_PENDING)
+		return 0;				/* start_child does not wait */
+	if (!durable_token_take(turn->namespace, checkpoint->name))
+		recheck = RECHECK_US;
+	durable_snapshot_push();
+	if (!durable_run_number(child_id, &id) || !durable_run_read(id, &child) ||
+		!same_namespace(turn, &child))
+		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL,
+				 durable_json_error(psprintf("child workflow \"%s\" failed to start: the run id is taken in another namespace",
+											 text_to_cstring(op->workflow)), false));
+	else if (durable_run_has_ended(&child))
+		complete(turn, checkpoint,
+				 durable_run_status(&child) == RUN_COMPLETED ?
+				 CHECKPOINT_COMPLETED : CHECKPOINT_FAILED,
+				 child.nulls[RUN_OUTPUT] ? NULL : DatumGetJsonbP(child.values[RUN_OUTPUT]),
+				 child.nulls[RUN_ERROR] ? NULL : DatumGetJsonbP(child.values[RUN_ERROR]));
+	else if (durable_waiter_find(turn->namespace, checkpoint->name, &waiting, &seq) &&
+			 waiting != turn->run)
+		recheck = SHARED_CHILD_US;
+	else
+		durable_waiter_register(turn->namespace, checkpoint->name, turn->run, checkpoint->seq);
+	durable_snapshot_pop();
+	return recheck;
+}
+
+static void
+write_logs(DurableTurn *turn)
+{
+	DurableWriter writer;
+	ListCell   *lc;
+
+	if (turn->logs == NIL)
+		return;
+	durable_writer_open(&writer, REL_RUN_LOG, true);
+	foreach(lc, turn->logs)
+	{
+		DurableLogEntry *entry = lfirst(lc);
+		DurableRow	row;
+
+		durable_row_set(&row, LOG_RUN, Int64GetDatum(turn->run));
+		durable_row_set(&row, LOG_AT, TimestampTzGetDatum(durable_clock_now()));
+		durable_row_set(&row, LOG_SEQ, Int32GetDatum(entry->seq));
+		durable_row_set(&row, LOG_NUMBER, Int32GetDatum(entry->number));
+		durable_row_set(&row, LOG_LEVEL, PointerGetDatum(entry->level));
+		durable_row_set(&row, LOG_MESSAGE, PointerGetDatum(entry->message));
+		durable_row_set_pointer(&row, LOG_DATA, entry->data);
+		/* a wait that takes no position comes here on each replay */
+		(void) durable_writer_insert_unless(&writer, IDX_RUN_LOG, &row);
+	}
+	durable_writer_close(&writer);
+	turn->logs = NIL;
+}
+
+/* The operations' effects, then every checkpoint that is new or has changed.
+ * Returns when to look again at what was busy, or 0. */
+static int64
+write_history(DurableTurn *turn)
+{
+	DurableWriter writer;
+	ListCell   *lc;
+	int64		recheck = 0;
+
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+		DurableCheckpoint *checkpoint = &turn->history[op->seq];
+		int64		wait = 0;
+
+		if (checkpoint->kind == KIND_STEP)
+			dispatch_step(turn, op, checkpoint);
+		else if (checkpoint->kind == KIND_SIGNAL)
+			wait = register_signal(turn, checkpoint);
+		else if (checkpoint->kind == KIND_CHILD)
+			wait = register_child(turn, op, checkpoint);
+		if (wait != 0 && (recheck == 0 || wait < recheck))
+			recheck = wait;
+	}
+	turn->operations = NIL;
+	write_logs(turn);
+	durable_writer_open(&writer, REL_CHECKPOINT, true);
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		DurableCheckpoint *checkpoint = &turn->history[i];
+
+		if (!checkpoint->changed)
+			continue;
+		/* a wait that is over in another way than by its signal */
+		if (checkpoint->kind == KIND_SIGNAL && checkpoint->stored &&
+			checkpoint->status != CHECKPOINT_PENDING)
+			(void) durable_waiter_remove(turn->namespace, checkpoint->name,
+										 turn->run, checkpoint->seq);
+		durable_checkpoint_write(&writer, turn->run, checkpoint);
+	}
+	durable_writer_close(&writer);
+	return recheck;
+}
+
+/* What every write of the run's row carries along. */
+static bool
+update_run(DurableTurn *turn, DurableRun *run)
+{
+	bool		changed = false;
+
+	if (!turn->started)
+	{
+		durable_row_set(&run->row, RUN_STARTED_AT, TimestampTzGetDatum(durable_clock_now()));
+		durable_run_set_status(&run->row, RUN_RUNNING);
+		turn->started = changed = true;
+	}
+	if (turn->attributes != NULL)
+	{
+		Jsonb	   *old = run->row.nulls[RUN_SEARCH_ATTRIBUTES] ? NULL :
+			DatumGetJsonbP(run->row.values[RUN_SEARCH_ATTRIBUTES]);
+
+		durable_row_set(&run->row, RUN_SEARCH_ATTRIBUTES,
+						JsonbPGetDatum(durable_json_merge(old, turn->attributes)));
+		turn->attributes = NULL;
+		changed = true;
+	}
+	return changed;
+}
+
+/* Whether this replay has ended a wait that a delivery may have ended, too. */
+static bool
+rests_on_waits(const DurableTurn *turn)
+{
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		const DurableCheckpoint *checkpoint = &turn->history[i];
+
+		if (checkpoint->changed && checkpoint->stored && checkpoint->kind == KIND_SIGNAL)
+			return true;
+	}
+	return false;
+}
+
+DurableApplied
+durable_apply_step(DurableTurn *turn, const DurableLease *lease)
+{
+	DurableRun	run;
+	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
+
+	if (result != APPLIED)
+		return result;
+	(void) write_history(turn);
+	if (update_run(turn, &run))
+		durable_run_update(&run);
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return APPLIED;
+}
+
+/* How many results of the awaited range are out; -1: it waits for no range. */
+static int
+results_awaited(const DurableTurn *turn)
+{
+	int			left = 0;
+
+	if (turn->awaited_first < 0)
+		return -1;
+	for (int i = turn->awaited_first; i <= turn->awaited_last; i++)
+		left += turn->history[i].status == CHECKPOINT_PENDING;
+	return left;
+}
+
+/* Whether what the suspended turn asked for came with the registration. */
+static bool
+something_came(const DurableTurn *turn, const DurableCheckpoint *last, bool was_pending)
+{
+	return was_pending && last->status != CHECKPOINT_PENDING;
+}
+
+static void
+park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int left)
+{
+	DurableRow *row = &run->row;
+
+	(void) update_run(turn, run);
+	durable_run_set_status(row, RUN_SUSPENDED);
+	durable_row_set_null(row, RUN_WAKE_AT);
+	if (left > 0)
+	{
+		durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(turn->awaited_first));
+		durable_row_set(row, RUN_AWAITED_LAST, Int32GetDatum(turn->awaited_last));
+		durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
+		durable_row_set(row, RUN_FAIL_FAST, BoolGetDatum(turn->fail_fast));
+	}
+	if (wake_at != 0)
+	{
+		DurableWriter writer;
+
+		durable_row_set(row, RUN_WAKE_AT, TimestampTzGetDatum(wake_at));
+		durable_run_set_turn_state(row, TURN_DELAYED);
+		durable_writer_open(&writer, REL_TASK_DELAYED, true);
+		durable_delayed_insert(&writer, turn->run, wake_at, turn->priority,
+							   turn->namespace, turn->workflow.queue);
+		durable_writer_close(&writer);
+	}
+	else
+		durable_run_set_turn_state(row, TURN_PARKED);
+	durable_run_update(run);
+}
+
+static void
+end_claim(const DurableLease *lease)
+{
+	DurableLease current;
+
+	durable_snapshot_push();
+	if (durable_lease_find(&lease->token, &current))
+		(void) durable_lease_delete(&current, false);
+	durable_snapshot_pop();
+}
+
+DurableApplied
+durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
+{
+	DurableRun	run;
+	DurableCheckpoint *last = turn->next_seq > 0 && turn->next_seq <= turn->nhistory ?
+		&turn->history[turn->next_seq - 1] : NULL;
+	bool		was_pending = last != NULL && last->status == CHECKPOINT_PENDING;
+	int64		recheck;
+	TimestampTz wake_at = turn->wake_at;
+	DurableApplied result = open_claimed(turn, lease, true, &run);
+
+	if (result != APPLIED)
+		return result;
+	recheck = write_history(turn);
+	if (last != NULL && something_came(turn, last, was_pending))
+	{
+		if (update_run(turn, &run))
+			durable_run_update(&run);
+		result = APPLIED_GO_ON;
+	}
+	else
+	{
+		TimestampTz soon = durable_clock_now() + recheck;
+
+		if (recheck != 0 && (wake_at == 0 || soon < wake_at))
+			wake_at = soon;
+		park(turn, &run, wake_at, results_awaited(turn));
+		end_claim(lease);
+	}
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return result;
+}
+
+typedef struct EndCheck
+{
+	DurableTurn *turn;
+	const DurableLease *lease;
+	DurableApplied result;
+} EndCheck;
+
+/* All locks of the end are held: is the claim, too? */
+static bool
+check_end(DurableRun *run, void *arg)
+{
+	EndCheck   *check = arg;
+	DurableRun	again;
+
+	check->result = open_claimed(check->turn, check->lease, true, &again);
+	if (check->result != APPLIED)
+		return false;
+	close_claimed(&again);
+	(void) write_history(check->turn);
+	(void) update_run(check->turn, run);
+	return true;
+}
+
+DurableApplied
+durable_apply_end(DurableTurn *turn, const DurableLease *lease)
+{
+	EndCheck	check = {.turn = turn, .lease = lease, .result = APPLY_LOST};
+	bool		completed = turn->decision == DECISION_COMPLETED;
+
+	if (!durable_run_end(turn->run, completed ? RUN_COMPLETED : RUN_FAILED,
+						 turn->output, turn->error, false, check_end, &check))
+		return check.result == APPLIED ? APPLY_LOST : check.result;
+	end_claim(lease);
+	CommandCounterIncrement();
+	return APPLIED;
+}

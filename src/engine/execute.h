@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * execute.h
+ *	  Executing claimed turns and steps in this session.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_EXECUTE_H
+#define DURABLE_EXECUTE_H
+
+#include "postgres.h"
+
+#include "utils/jsonb.h"
+
+#include "store/lease.h"
+
+/* One claimed task, copied. */
+typedef struct DurableWorkItem
+{
+	DurableLease lease;
+	int64		id;
+	text	   *namespace;
+	text	   *name;
+	text	   *run_id;			/* NULL: a task of no run */
+	Jsonb	   *input;
+	bool		is_turn;
+} DurableWorkItem;
+
+/* Claims one task that the current role executes; false: there is none. */
+extern bool durable_claim_work(text *namespace, text **queues, int nqueues,
+							   DurableWorkItem *item);
+
+/* Executes it, committing as it goes: call inside SPI that may. */
+extern void durable_execute(const DurableWorkItem *item);
+/* After an error: the session lets go of what it was executing. */
+extern void durable_execute_end(void);
+
+#endif							/* DURABLE_EXECUTE_H */

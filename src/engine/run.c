@@ -1,0 +1,510 @@
+/*-------------------------------------------------------------------------
+ *
+ * run.c
+ *	  What happens to runs: started, woken, ended; results and signals for them.
+ *
+ * A run's lock serialises everything that concerns it. Deliveries write the
+ * checkpoint at once and wake the run. A wake that finds a turn under way, or
+ * queued, raises the run's count of wakes; a turn that is about to suspend
+ * compares the count with the one it began with and looks again when they
+ * differ. So no wake is lost, and a needless one costs a replay.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "engine/outcome.h"
+#include "engine/run.h"
+#include "store/checkpoint.h"
+#include "store/delayed.h"
+#include "store/ready.h"
+#include "store/signal.h"
+#include "store/task.h"
+
+text *
+durable_child_token(text *run_id)
+{
+	return cstring_to_text(psprintf("child:%s", text_to_cstring(run_id)));
+}
+
+static void
+fill_run(const DurableRunSpec *spec, int64 id, TimestampTz now, DurableRow *row)
+{
+	bool		later = spec->start_at > now;
+
+	for (int i = 0; i < RUN_COLUMNS; i++)
+		durable_row_set_null(row, i);
+	durable_row_set(row, RUN_ID, Int64GetDatum(id));
+	if (spec->parent != 0)
+	{
+		durable_row_set(row, RUN_PARENT, Int64GetDatum(spec->parent));
+		durable_row_set(row, RUN_PARENT_SEQ, Int32GetDatum(spec->parent_seq));
+	}
+	durable_row_set(row, RUN_CREATED_AT, TimestampTzGetDatum(now));
+	if (later)
+		durable_row_set(row, RUN_WAKE_AT, TimestampTzGetDatum(spec->start_at));
+	durable_row_set(row, RUN_PRIORITY, Int32GetDatum(spec->priority));
+	durable_row_set(row, RUN_WAKES, Int32GetDatum(0));
+	durable_run_set_status(row, later ? RUN_SUSPENDED : RUN_PENDING);
+	durable_run_set_turn_state(row, later ? TURN_DELAYED : TURN_READY);
+	durable_row_set(row, RUN_RUN_ID, PointerGetDatum(spec->run_id));
+	durable_row_set(row, RUN_NAMESPACE, PointerGetDatum(spec->workflow->namespace));
+	durable_row_set(row, RUN_WORKFLOW, PointerGetDatum(spec->workflow->name));
+	durable_row_set(row, RUN_VERSION, PointerGetDatum(spec->workflow->version));
+	durable_row_set_pointer(row, RUN_TAGS, spec->tags);
+	durable_row_set_pointer(row, RUN_SEARCH_ATTRIBUTES, spec->search_attributes);
+	durable_row_set_pointer(row, RUN_HEADERS, spec->headers);
+	durable_row_set_pointer(row, RUN_INPUT, spec->input);
+}
+
+/* The task that stands for the run's turns, for its whole life. */
+static void
+insert_turn_task(const DurableRunSpec *spec, int64 id, TimestampTz now)
+{
+	DurableTables tables;
+	DurableRow	row;
+	const DurableWorkflow *workflow = spec->workflow;
+
+	for (int i = 0; i < TASK_COLUMNS; i++)
+		durable_row_set_null(&row, i);
+	durable_row_set(&row, TASK_ID, Int64GetDatum(id));
+	durable_row_set(&row, TASK_CREATED_AT, TimestampTzGetDatum(now));
+	if (spec->start_at > now)
+		durable_row_set(&row, TASK_RUN_AT, TimestampTzGetDatum(spec->start_at));
+	durable_row_set(&row, TASK_PRIORITY, Int32GetDatum(spec->priority));
+	durable_row_set(&row, TASK_ATTEMPT, Int32GetDatum(1));
+	durable_row_set(&row, TASK_MAX_ATTEMPTS, Int32GetDatum(1));
+	durable_row_set(&row, TASK_RECLAIMS, Int32GetDatum(0));
+	durable_row_set(&row, TASK_NAMESPACE, PointerGetDatum(workflow->namespace));
+	durable_row_set(&row, TASK_QUEUE, PointerGetDatum(workflow->queue));
+	durable_row_set(&row, TASK_NAME, PointerGetDatum(workflow->name));
+	durable_row_set(&row, TASK_KIND, CStringGetTextDatum("turn"));
+	durable_row_set(&row, TASK_RUN_ID, PointerGetDatum(spec->run_id));
+	durable_tables_init(&tables);
+	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
+	if (spec->start_at > now)
+		durable_delayed_insert(durable_tables_get(&tables, TABLE_DELAYED), id, spec->start_at,
+							   spec->priority, workflow->namespace, workflow->queue);
+	else
+		durable_ready_insert(durable_tables_get(&tables, TABLE_READY), id,
+							 spec->priority, workflow->namespace, workflow->queue);
+	durable_tables_close(&tables);
+}
+
+bool
+durable_run_start(DurableRunSpec *spec)
+{
+	DurableWriter writer;
+	DurableRow	row;
+	TimestampTz now = durable_clock_now();
+	int64		id = durable_sequence_next(SEQ_TASK);
+	bool		inserted;
+
+	if (spec->run_id == NULL)
+		spec->run_id = durable_task_id_text(id, NULL);
+	fill_run(spec, id, now, &row);
+	durable_writer_open(&writer, REL_RUN, true);
+	inserted = durable_run_insert(&writer, &row);
+	durable_writer_close(&writer);
+	if (inserted)
+		insert_turn_task(spec, id, now);
+	CommandCounterIncrement();
+	return inserted;
+}
+
+static bool
+find_turn_task(int64 id, DurableRow *task, DurableProbe *by_id)
+{
+	durable_task_open_by_id(by_id, GetActiveSnapshot());
+	return durable_task_find_number(by_id, id, task);
+}
+
+/* Parked or delayed: into the list of ready ones. false: it was promoted already. */
+static bool
+make_ready(DurableRow *row, const DurableRow *task)
+{
+	int64		id = DatumGetInt64(row->values[RUN_ID]);
+	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
+	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
+	DurableWriter writer;
+
+	if (durable_run_turn_state(row) == TURN_DELAYED &&
+		!durable_delayed_remove(id, DatumGetTimestampTz(row->values[RUN_WAKE_AT]),
+								namespace, queue))
+		return false;
+	durable_writer_open(&writer, REL_TASK_READY, true);
+	durable_ready_insert(&writer, id, DatumGetInt32(task->values[TASK_PRIORITY]),
+						 namespace, queue);
+	durable_writer_close(&writer);
+	return true;
+}
+
+void
+durable_run_wake(DurableRun *run)
+{
+	DurableRow *row = &run->row;
+	DurableTurnState state = durable_run_turn_state(row);
+	DurableProbe by_id;
+	DurableRow	task;
+	bool		queued = false;
+
+	if (state == TURN_NONE)
+		return;
+	if (state != TURN_READY)
+	{
+		if (find_turn_task(DatumGetInt64(row->values[RUN_ID]), &task, &by_id))
+			queued = make_ready(row, &task);
+		durable_probe_close(&by_id);
+	}
+	if (!queued)
+		durable_row_set(row, RUN_WAKES,
+						Int32GetDatum(DatumGetInt32(row->values[RUN_WAKES]) + 1));
+	durable_run_set_turn_state(row, TURN_READY);
+	durable_row_set_null(row, RUN_WAKE_AT);
+	durable_row_set_null(row, RUN_AWAITED_FIRST);
+	durable_row_set_null(row, RUN_AWAITED_LAST);
+	durable_row_set_null(row, RUN_AWAITED_LEFT);
+	durable_row_set_null(row, RUN_FAIL_FAST);
+	durable_run_update(run);
+}
+
+/* Takes a task out of its list and away; delayed_until is 0 where its own row
+ * tells. */
+static void
+drop_task(int64 id, TimestampTz delayed_until)
+{
+	DurableProbe by_id;
+	DurableRow	task;
+
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, id, &task))
+	{
+		DurableWriter writer;
+		text	   *namespace = DatumGetTextPP(task.values[TASK_NAMESPACE]);
+		text	   *queue = DatumGetTextPP(task.values[TASK_QUEUE]);
+
+		if (delayed_until == 0 && !task.nulls[TASK_RUN_AT])
+			delayed_until = DatumGetTimestampTz(task.values[TASK_RUN_AT]);
+		if (!durable_ready_remove(id, DatumGetInt32(task.values[TASK_PRIORITY]),
+								  namespace, queue) && delayed_until != 0)
+			(void) durable_delayed_remove(id, delayed_until, namespace, queue);
+		durable_writer_open(&writer, REL_TASK, false);
+		(void) durable_writer_delete(&writer, &task.tid, true);
+		durable_writer_close(&writer);
+	}
+	durable_probe_close(&by_id);
+	durable_snapshot_pop();
+}
+
+/* What the run was waiting for need not come any more. */
+static void
+abandon_pending(const DurableRow *row)
+{
+	int64		id = DatumGetInt64(row->values[RUN_ID]);
+	text	   *namespace = DatumGetTextPP(row->values[RUN_NAMESPACE]);
+	DurableCheckpoint *history;
+	int			n;
+
+	durable_snapshot_push();
+	history = durable_checkpoints_load(id, &n);
+	durable_snapshot_pop();
+	for (int i = 0; i < n; i++)
+	{
+		if (history[i].status != CHECKPOINT_PENDING)
+			continue;
+		if (history[i].kind == KIND_STEP && history[i].task != 0)
+			drop_task(history[i].task, 0);
+		else if (history[i].kind == KIND_SIGNAL || history[i].kind == KIND_CHILD)
+			(void) durable_waiter_remove(namespace, history[i].name, id, history[i].seq);
+	}
+}
+
+void
+durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
+{
+	DurableRow *row = &run->row;
+	int64		id = DatumGetInt64(row->values[RUN_ID]);
+	bool		may_wait = durable_run_status(row) != RUN_PENDING;
+	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
+		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
+
+	durable_run_set_status(row, status);
+	durable_run_set_turn_state(row, TURN_NONE);
+	durable_row_set(row, RUN_FINISHED_AT, TimestampTzGetDatum(durable_clock_now()));
+	durable_row_set_null(row, RUN_WAKE_AT);
+	durable_row_set_pointer(row, RUN_OUTPUT, output);
+	durable_row_set_pointer(row, RUN_ERROR, error);
+	durable_run_update(run);
+	if (may_wait && status != RUN_COMPLETED)
+		abandon_pending(row);
+	drop_task(id, delayed_until);
+}
+
+/* The waiting run's checkpoint gets the outcome. Its lock is held. attempts is 0
+ * where nothing counts them. */
+static void
+deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
+		Jsonb *output, Jsonb *error)
+{
+	DurableWriter writer;
+	DurableCheckpoint checkpoint;
+	int64		id = DatumGetInt64(run->row.values[RUN_ID]);
+
+	if (durable_run_has_ended(&run->row) ||
+		!durable_checkpoint_find(id, seq, &checkpoint) ||
+		checkpoint.status != CHECKPOINT_PENDING)
+		return;
+	checkpoint.status = status;
+	checkpoint.output = output;
+	checkpoint.error = error;
+	checkpoint.wake_at = 0;
+	if (attempts > 0)
+		checkpoint.attempts = attempts;
+	checkpoint.finished_at = durable_clock_now();
+	durable_writer_open(&writer, REL_CHECKPOINT, true);
+	durable_checkpoint_write(&writer, id, &checkpoint);
+	durable_writer_close(&writer);
+}
+
+/* Locks a and b (0: none) in order; fails only for b's absence. */
+static bool
+open_in_order(DurableRun *waiting, int64 waiting_id, DurableRun *ending, int64 ending_id)
+{
+	bool		waiting_open = false;
+
+	if (waiting_id != 0 && waiting_id < ending_id)
+		waiting_open = durable_run_open(waiting, waiting_id, true) == TM_Ok;
+	if (durable_run_open(ending, ending_id, true) != TM_Ok)
+	{
+		if (waiting_open)
+			durable_run_close(waiting);
+		return false;
+	}
+	if (waiting_id > ending_id)
+		waiting_open = durable_run_open(waiting, waiting_id, true) == TM_Ok;
+	if (!waiting_open)
+		waiting->writer.rel = NULL;
+	return true;
+}
+
+static void
+tell_waiting(DurableRun *waiting, int seq, text *token, text *namespace,
+			 DurableRunStatus status, void *output, void *error)
+{
+	int64		id = DatumGetInt64(waiting->row.values[RUN_ID]);
+
+	if (!durable_waiter_remove(namespace, token, id, seq))
+		return;
+	durable_snapshot_push();
+	if (status == RUN_COMPLETED)
+		deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
+	else
+		deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
+	durable_run_wake(waiting);
+	durable_snapshot_pop();
+}
+
+/* The children that a run has started and waits for. */
+static void
+cancel_children(int64 id)
+{
+	DurableCheckpoint *history;
+	int			n;
+
+	durable_snapshot_push();
+	history = durable_checkpoints_load(id, &n);
+	for (int i = 0; i < n; i++)
+	{
+		int64		child;
+		const char *name = text_to_cstring(history[i].name);
+
+		CHECK_FOR_INTERRUPTS();
+		if (history[i].kind == KIND_CHILD && strncmp(name, "child:", 6) == 0 &&
+			durable_run_number(cstring_to_text(name + 6), &child) && child > id)
+			(void) durable_run_end(child, RUN_CANCELLED, NULL,
+								   durable_json_error("cancelled with its parent", false), true,
+								   NULL, NULL);
+	}
+	durable_snapshot_pop();
+}
+
+bool
+durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
+				DurableRunCheck check, void *arg)
+{
+	DurableRun	waiting;
+	DurableRun	run;
+	DurableRow	seen;
+	text	   *namespace;
+	text	   *token;
+	int64		waiting_id = 0;
+	int			seq = 0;
+	bool		ended = false;
+
+	durable_snapshot_push();
+	if (durable_run_read(id, &seen) && !durable_run_has_ended(&seen))
+	{
+		namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
+		token = durable_child_token(DatumGetTextPP(seen.values[RUN_RUN_ID]));
+		durable_token_share(namespace, token);
+		(void) durable_waiter_find(namespace, token, &waiting_id, &seq);
+		if (open_in_order(&waiting, waiting_id, &run, id))
+		{
+			ended = !durable_run_has_ended(&run.row) && (check == NULL || check(&run, arg));
+			if (ended)
+				durable_run_finish(&run, status, output, error);
+			if (ended && waiting.writer.rel != NULL)
+				tell_waiting(&waiting, seq, token, namespace, status, output, error);
+			durable_run_close(&run);
+			if (waiting.writer.rel != NULL)
+				durable_run_close(&waiting);
+		}
+	}
+	durable_snapshot_pop();
+	if (ended && cascade)
+		cancel_children(id);
+	return ended;
+}
+
+bool
+durable_run_is_awaited(text *namespace, text *run_id)
+{
+	text	   *token = durable_child_token(run_id);
+	int64		waiting;
+	int			seq;
+
+	durable_token_share(namespace, token);
+	return durable_waiter_find(namespace, token, &waiting, &seq);
+}
+
+/* Whether the result at seq is one that wakes the run. Counts it. */
+static bool
+wakes_run(DurableRow *row, int seq, bool failed)
+{
+	int			left;
+
+	if (row->nulls[RUN_AWAITED_LEFT])
+		return true;
+	if (seq < DatumGetInt32(row->values[RUN_AWAITED_FIRST]) ||
+		seq > DatumGetInt32(row->values[RUN_AWAITED_LAST]))
+		return false;
+	left = DatumGetInt32(row->values[RUN_AWAITED_LEFT]) - 1;
+	durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
+	return left <= 0 ||
+		(failed && !row->nulls[RUN_FAIL_FAST] && DatumGetBool(row->values[RUN_FAIL_FAST]));
+}
+
+TM_Result
+durable_run_step_ended(DurableTables *tables, DurableRow *task,
+					   const DurableOutcome *outcome, TimestampTz now, bool wait)
+{
+	DurableRun	run;
+	int64		id;
+	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
+	bool		failed = outcome->status != TASK_COMPLETED;
+	TM_Result	result;
+
+	if (!durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &id))
+		return durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+	/* another step of this run may have ended a moment ago, in this command */
+	CommandCounterIncrement();
+	durable_snapshot_push();
+	result = durable_run_open(&run, id, wait);
+	durable_snapshot_pop();
+	if (result != TM_Ok)
+		return result == TM_WouldBlock ? TM_BeingModified : result;
+	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+	if (result == TM_Ok && !durable_run_has_ended(&run.row))
+	{
+		durable_snapshot_push();
+		deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
+				DatumGetInt32(task->values[TASK_ATTEMPT]),
+				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
+				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
+		if (wakes_run(&run.row, seq, failed))
+			durable_run_wake(&run);
+		else
+			durable_run_update(&run);
+		durable_snapshot_pop();
+	}
+	durable_run_close(&run);
+	return result;
+}
+
+TM_Result
+durable_run_turn_lost(DurableTables *tables, DurableRow *task, void *error, bool wait)
+{
+	DurableRun	run;
+	TM_Result	result = durable_run_open(&run, DatumGetInt64(task->values[TASK_ID]), wait);
+
+	if (result != TM_Ok)
+		return result == TM_WouldBlock ? TM_BeingModified : result;
+	durable_run_close(&run);
+	return durable_run_end(DatumGetInt64(task->values[TASK_ID]), RUN_DEAD, NULL, error, false,
+						   NULL, NULL) ?
+		TM_Ok : TM_Deleted;
+}
+
+text *
+durable_run_signal(text *namespace, text *token, Jsonb *payload)
+{
+	int64		id;
+	int			seq;
+	text	   *woken = NULL;
+
+	durable_token_share(namespace, token);
+	while (woken == NULL && durable_waiter_find(namespace, token, &id, &seq))
+	{
+		DurableRun	run;
+
+		CHECK_FOR_INTERRUPTS();
+		durable_snapshot_push();
+		if (durable_run_open(&run, id, true) == TM_Ok)
+		{
+			/* somebody may have been faster, or the wait timed out */
+			if (durable_waiter_remove(namespace, token, id, seq))
+			{
+				durable_snapshot_push();
+				deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
+				durable_run_wake(&run);
+				durable_snapshot_pop();
+				woken = DatumGetTextPCopy(run.row.values[RUN_RUN_ID]);
+			}
+			durable_run_close(&run);
+		}
+		durable_snapshot_pop();
+	}
+	if (woken == NULL)
+		durable_signal_buffer(namespace, token, payload);
+	CommandCounterIncrement();
+	return woken;
+}
+
+bool
+durable_run_postpone(DurableTables *tables, DurableRow *task, int64 lease,
+					 TimestampTz until, TimestampTz now)
+{
+	DurableRun	run;
+	bool		postponed = false;
+
+	if (durable_run_open(&run, DatumGetInt64(task->values[TASK_ID]), true) != TM_Ok)
+		return false;
+	if (!durable_run_has_ended(&run.row) &&
+		durable_outcome_requeue(tables, task, lease, until, now, true) == TM_Ok)
+	{
+		durable_run_set_turn_state(&run.row, TURN_DELAYED);
+		durable_row_set(&run.row, RUN_WAKE_AT, TimestampTzGetDatum(until));
+		durable_run_update(&run);
+		postponed = true;
+	}
+	durable_run_close(&run);
+	return postponed;
+}

@@ -1,0 +1,80 @@
+/*-------------------------------------------------------------------------
+ *
+ * run.h
+ *	  What happens to runs: started, woken, ended; results and signals for them.
+ *
+ * Lock order here: signal tokens that are shared, runs ascending by number, list
+ * entries, tasks, and signal tokens that are taken, which never waits.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_ENGINE_RUN_H
+#define DURABLE_ENGINE_RUN_H
+
+#include "postgres.h"
+
+#include "utils/array.h"
+#include "utils/jsonb.h"
+
+#include "engine/tables.h"
+#include "store/result.h"
+#include "store/run.h"
+#include "store/workflow.h"
+
+/* NULL pointers are SQL NULLs. */
+typedef struct DurableRunSpec
+{
+	const DurableWorkflow *workflow;
+	text	   *run_id;			/* NULL: generated; filled in */
+	int32		priority;
+	TimestampTz start_at;		/* DT_NOBEGIN: at once */
+	ArrayType  *tags;
+	void	   *search_attributes;
+	void	   *headers;
+	void	   *input;
+	int64		parent;			/* 0: none */
+	int			parent_seq;
+} DurableRunSpec;
+
+/* false: a run of this id exists already and is left alone */
+extern bool durable_run_start(DurableRunSpec *spec);
+
+/* The run is locked and an active snapshot is newer than the lock. Makes its
+ * next turn due now, or notes that the turn under way has to look again. */
+extern void durable_run_wake(DurableRun *run);
+
+/* Ends a locked run: its turn task, its pending steps and waits go. */
+extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
+							   void *output, void *error);
+
+/* Asked while all locks are held and nothing is written; false: do not end it. */
+typedef bool (*DurableRunCheck) (DurableRun *run, void *arg);
+
+/* Locks, in order, the run and whoever waits for its end; false: it has ended, is
+ * unknown or the check (may be NULL) refused. Whoever waits learns; children
+ * are cancelled with it when "cascade". */
+extern bool durable_run_end(int64 id, DurableRunStatus status, void *output, void *error,
+							bool cascade, DurableRunCheck check, void *arg);
+
+/* Whether another run waits for this one's end. */
+extern bool durable_run_is_awaited(text *namespace, text *run_id);
+
+/* A dispatched step's task reached its outcome. As the functions of outcome.h. */
+extern TM_Result durable_run_step_ended(DurableTables *tables, DurableRow *task,
+										const DurableOutcome *outcome, TimestampTz now,
+										bool wait);
+/* A turn's claim lapsed once too often: the run is dead. */
+extern TM_Result durable_run_turn_lost(DurableTables *tables, DurableRow *task,
+									   void *error, bool wait);
+
+/* A turn that cannot be executed here and now: the run sleeps until then. */
+extern bool durable_run_postpone(DurableTables *tables, DurableRow *task, int64 lease,
+								 TimestampTz until, TimestampTz now);
+
+/* Delivers to the waiter or buffers; the run woken, or NULL. */
+extern text *durable_run_signal(text *namespace, text *token, Jsonb *payload);
+
+/* The token on which a parent waits for a run. */
+extern text *durable_child_token(text *run_id);
+
+#endif							/* DURABLE_ENGINE_RUN_H */

@@ -1,0 +1,195 @@
+/*-------------------------------------------------------------------------
+ *
+ * checkpoint.c
+ *	  durable.checkpoint: the recorded outcome of each operation.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "store/checkpoint.h"
+
+enum
+{
+	CHECKPOINT_RUN,
+	CHECKPOINT_TASK,
+	CHECKPOINT_STARTED_AT,
+	CHECKPOINT_FINISHED_AT,
+	CHECKPOINT_WAKE_AT,
+	CHECKPOINT_SEQ,
+	CHECKPOINT_ATTEMPTS,
+	CHECKPOINT_KIND,
+	CHECKPOINT_STATUS,
+	CHECKPOINT_NAME,
+	CHECKPOINT_OUTPUT,
+	CHECKPOINT_ERROR,
+	CHECKPOINT_INPUT,
+	CHECKPOINT_COLUMNS
+};
+
+static const char *const kind_names[] = {
+	[KIND_LOCAL] = "local",
+	[KIND_STEP] = "step",
+	[KIND_SLEEP] = "sleep",
+	[KIND_SIGNAL] = "signal",
+	[KIND_CHILD] = "child",
+	[KIND_VALUE] = "value",
+};
+
+static const char *const status_names[] = {
+	[CHECKPOINT_PENDING] = "pending",
+	[CHECKPOINT_COMPLETED] = "completed",
+	[CHECKPOINT_FAILED] = "failed",
+};
+
+const char *
+durable_kind_name(DurableKind kind)
+{
+	return kind_names[kind];
+}
+
+static int
+name_index(Datum value, const char *const *names, int n)
+{
+	text	   *name = DatumGetTextPP(value);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (strlen(names[i]) == VARSIZE_ANY_EXHDR(name) &&
+			memcmp(names[i], VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)) == 0)
+			return i;
+	}
+	ereport(ERROR,
+			errcode(ERRCODE_DATA_CORRUPTED),
+			errmsg("a checkpoint has the unknown kind or status \"%s\"",
+				   text_to_cstring(name)));
+	return -1;
+}
+
+static Jsonb *
+jsonb_column(const DurableRow *row, int column)
+{
+	return row->nulls[column] ? NULL : DatumGetJsonbPCopy(row->values[column]);
+}
+
+static TimestampTz
+time_column(const DurableRow *row, int column)
+{
+	return row->nulls[column] ? 0 : DatumGetTimestampTz(row->values[column]);
+}
+
+static void
+from_row(const DurableRow *row, DurableCheckpoint *checkpoint)
+{
+	checkpoint->seq = DatumGetInt32(row->values[CHECKPOINT_SEQ]);
+	checkpoint->kind = name_index(row->values[CHECKPOINT_KIND], kind_names,
+								  lengthof(kind_names));
+	checkpoint->status = name_index(row->values[CHECKPOINT_STATUS], status_names,
+									lengthof(status_names));
+	checkpoint->name = DatumGetTextPCopy(row->values[CHECKPOINT_NAME]);
+	checkpoint->attempts = DatumGetInt32(row->values[CHECKPOINT_ATTEMPTS]);
+	checkpoint->task = row->nulls[CHECKPOINT_TASK] ? 0 :
+		DatumGetInt64(row->values[CHECKPOINT_TASK]);
+	checkpoint->started_at = time_column(row, CHECKPOINT_STARTED_AT);
+	checkpoint->finished_at = time_column(row, CHECKPOINT_FINISHED_AT);
+	checkpoint->wake_at = time_column(row, CHECKPOINT_WAKE_AT);
+	checkpoint->input = jsonb_column(row, CHECKPOINT_INPUT);
+	checkpoint->output = jsonb_column(row, CHECKPOINT_OUTPUT);
+	checkpoint->error = jsonb_column(row, CHECKPOINT_ERROR);
+	checkpoint->stored = true;
+	checkpoint->changed = false;
+	checkpoint->tid = row->tid;
+}
+
+static void
+set_time(DurableRow *row, int column, TimestampTz t)
+{
+	if (t == 0)
+		durable_row_set_null(row, column);
+	else
+		durable_row_set(row, column, TimestampTzGetDatum(t));
+}
+
+static void
+to_row(int64 run, const DurableCheckpoint *checkpoint, DurableRow *row)
+{
+	row->tid = checkpoint->tid;
+	durable_row_set(row, CHECKPOINT_RUN, Int64GetDatum(run));
+	durable_row_set(row, CHECKPOINT_SEQ, Int32GetDatum(checkpoint->seq));
+	if (checkpoint->task == 0)
+		durable_row_set_null(row, CHECKPOINT_TASK);
+	else
+		durable_row_set(row, CHECKPOINT_TASK, Int64GetDatum(checkpoint->task));
+	set_time(row, CHECKPOINT_STARTED_AT, checkpoint->started_at);
+	set_time(row, CHECKPOINT_FINISHED_AT, checkpoint->finished_at);
+	set_time(row, CHECKPOINT_WAKE_AT, checkpoint->wake_at);
+	durable_row_set(row, CHECKPOINT_ATTEMPTS, Int32GetDatum(checkpoint->attempts));
+	durable_row_set(row, CHECKPOINT_KIND, CStringGetTextDatum(kind_names[checkpoint->kind]));
+	durable_row_set(row, CHECKPOINT_STATUS,
+					CStringGetTextDatum(status_names[checkpoint->status]));
+	durable_row_set(row, CHECKPOINT_NAME, PointerGetDatum(checkpoint->name));
+	durable_row_set_pointer(row, CHECKPOINT_OUTPUT, checkpoint->output);
+	durable_row_set_pointer(row, CHECKPOINT_ERROR, checkpoint->error);
+	durable_row_set_pointer(row, CHECKPOINT_INPUT, checkpoint->input);
+}
+
+DurableCheckpoint *
+durable_checkpoints_load(int64 run, int *n)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		key = Int64GetDatum(run);
+	int			space = 16;
+	DurableCheckpoint *checkpoints = palloc(sizeof(DurableCheckpoint) * space);
+	bool		more;
+
+	*n = 0;
+	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 1);
+	for (more = durable_probe_find(&probe, &key, &row); more;
+		 more = durable_probe_next(&probe, &row))
+	{
+		if (*n == space)
+		{
+			space *= 2;
+			checkpoints = repalloc_huge(checkpoints, sizeof(DurableCheckpoint) * space);
+		}
+		from_row(&row, &checkpoints[(*n)++]);
+	}
+	durable_probe_close(&probe);
+	return checkpoints;
+}
+
+bool
+durable_checkpoint_find(int64 run, int seq, DurableCheckpoint *checkpoint)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		keys[2] = {Int64GetDatum(run), Int32GetDatum(seq)};
+	bool		found;
+
+	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 2);
+	found = durable_probe_find(&probe, keys, &row);
+	if (found)
+		from_row(&row, checkpoint);
+	durable_probe_close(&probe);
+	return found;
+}
+
+void
+durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *checkpoint)
+{
+	DurableRow	row;
+
+	to_row(run, checkpoint, &row);
+	if (!checkpoint->stored)
+		durable_writer_insert(writer, &row);
+	else if (durable_writer_update(writer, &row, true) != TM_Ok)
+		elog(ERROR, "a checkpoint was changed while its run was locked");
+	checkpoint->tid = writer->slot->tts_tid;
+	checkpoint->stored = true;
+	checkpoint->changed = false;
+}

@@ -1,0 +1,162 @@
+/*-------------------------------------------------------------------------
+ *
+ * run.c
+ *	  durable.run: executions of workflows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "store/run.h"
+
+static const char *const status_names[] = {
+	[RUN_PENDING] = "pending",
+	[RUN_RUNNING] = "running",
+	[RUN_SUSPENDED] = "suspended",
+	[RUN_COMPLETED] = "completed",
+	[RUN_FAILED] = "failed",
+	[RUN_CANCELLED] = "cancelled",
+	[RUN_DEAD] = "dead",
+};
+
+static const char *const turn_state_names[] = {
+	[TURN_READY] = "ready",
+	[TURN_DELAYED] = "delayed",
+	[TURN_PARKED] = "parked",
+	[TURN_NONE] = "none",
+};
+
+/* By name, never by number: the row is what counts. */
+static int
+name_index(Datum value, const char *const *names, int n)
+{
+	char	   *name = TextDatumGetCString(value);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	}
+	ereport(ERROR,
+			errcode(ERRCODE_DATA_CORRUPTED),
+			errmsg("a run has the unknown state \"%s\"", name));
+	return -1;
+}
+
+const char *
+durable_run_status_name(DurableRunStatus status)
+{
+	return status_names[status];
+}
+
+DurableRunStatus
+durable_run_status(const DurableRow *row)
+{
+	return name_index(row->values[RUN_STATUS], status_names, lengthof(status_names));
+}
+
+bool
+durable_run_has_ended(const DurableRow *row)
+{
+	return durable_run_status(row) >= RUN_COMPLETED;
+}
+
+DurableTurnState
+durable_run_turn_state(const DurableRow *row)
+{
+	return name_index(row->values[RUN_TURN_STATE], turn_state_names,
+					  lengthof(turn_state_names));
+}
+
+void
+durable_run_set_status(DurableRow *row, DurableRunStatus status)
+{
+	durable_row_set(row, RUN_STATUS, CStringGetTextDatum(status_names[status]));
+}
+
+void
+durable_run_set_turn_state(DurableRow *row, DurableTurnState state)
+{
+	durable_row_set(row, RUN_TURN_STATE, CStringGetTextDatum(turn_state_names[state]));
+}
+
+bool
+durable_run_number(text *run_id, int64 *id)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		key = PointerGetDatum(run_id);
+	bool		found;
+
+	durable_probe_open(&probe, REL_RUN, IDX_RUN_ID, GetActiveSnapshot(), 1);
+	found = durable_probe_find(&probe, &key, &row);
+	if (found)
+		*id = DatumGetInt64(row.values[RUN_ID]);
+	durable_probe_close(&probe);
+	return found;
+}
+
+TM_Result
+durable_run_open(DurableRun *run, int64 id, bool wait)
+{
+	DurableProbe probe;
+	Datum		key = Int64GetDatum(id);
+	TM_Result	result = TM_Deleted;
+
+	durable_writer_open(&run->writer, REL_RUN, true);
+	durable_probe_open(&probe, REL_RUN, IDX_RUN_PKEY, GetActiveSnapshot(), 1);
+	if (durable_probe_find(&probe, &key, &run->row))
+		result = durable_writer_lock(&run->writer, &run->row.tid, wait, false, &run->row);
+	durable_probe_close(&probe);
+	if (result != TM_Ok)
+		durable_writer_close(&run->writer);
+	return result;
+}
+
+void
+durable_run_update(DurableRun *run)
+{
+	if (durable_writer_update(&run->writer, &run->row, true) != TM_Ok)
+		elog(ERROR, "a locked run was changed by somebody else");
+	/* the next update replaces this version */
+	run->row.tid = run->writer.slot->tts_tid;
+}
+
+void
+durable_run_close(DurableRun *run)
+{
+	durable_writer_close(&run->writer);
+}
+
+bool
+durable_run_read(int64 id, DurableRow *row)
+{
+	DurableProbe probe;
+	Datum		key = Int64GetDatum(id);
+	TupleDesc	desc;
+	bool		found;
+
+	durable_probe_open(&probe, REL_RUN, IDX_RUN_PKEY, GetActiveSnapshot(), 1);
+	found = durable_probe_find(&probe, &key, row);
+	desc = RelationGetDescr(probe.rel);
+	for (int i = 0; found && i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!row->nulls[i] && !att->attbyval)
+			row->values[i] = PointerGetDatum(PG_DETOAST_DATUM_COPY(row->values[i]));
+	}
+	durable_probe_close(&probe);
+	return found;
+}
+
+bool
+durable_run_insert(DurableWriter *writer, const DurableRow *row)
+{
+	return durable_writer_insert_unless(writer, IDX_RUN_ID, row);
+}

@@ -1,0 +1,93 @@
+/*-------------------------------------------------------------------------
+ *
+ * run.h
+ *	  durable.run: executions of workflows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_STORE_RUN_H
+#define DURABLE_STORE_RUN_H
+
+#include "postgres.h"
+
+#include "base/rel.h"
+
+/* columns, in table order */
+enum
+{
+	RUN_ID,
+	RUN_PARENT,
+	RUN_CREATED_AT,
+	RUN_STARTED_AT,
+	RUN_FINISHED_AT,
+	RUN_WAKE_AT,
+	RUN_PARENT_SEQ,
+	RUN_PRIORITY,
+	RUN_WAKES,
+	RUN_AWAITED_FIRST,
+	RUN_AWAITED_LAST,
+	RUN_AWAITED_LEFT,
+	RUN_FAIL_FAST,
+	RUN_STATUS,
+	RUN_TURN_STATE,
+	RUN_RUN_ID,
+	RUN_NAMESPACE,
+	RUN_WORKFLOW,
+	RUN_VERSION,
+	RUN_TAGS,
+	RUN_SEARCH_ATTRIBUTES,
+	RUN_HEADERS,
+	RUN_OUTPUT,
+	RUN_ERROR,
+	RUN_INPUT,
+	RUN_COLUMNS
+};
+
+typedef enum DurableRunStatus
+{
+	RUN_PENDING,
+	RUN_RUNNING,
+	RUN_SUSPENDED,
+	RUN_COMPLETED,
+	RUN_FAILED,
+	RUN_CANCELLED,
+	RUN_DEAD
+} DurableRunStatus;
+
+typedef enum DurableTurnState
+{
+	TURN_READY,					/* its task is queued or claimed */
+	TURN_DELAYED,				/* its task is delayed until wake_at */
+	TURN_PARKED,				/* its task is in no list */
+	TURN_NONE					/* no task: the run has ended */
+} DurableTurnState;
+
+/* A locked run. Its row's values hold until durable_run_close(). */
+typedef struct DurableRun
+{
+	DurableWriter writer;
+	DurableRow	row;
+} DurableRun;
+
+extern const char *durable_run_status_name(DurableRunStatus status);
+extern DurableRunStatus durable_run_status(const DurableRow *row);
+extern bool durable_run_has_ended(const DurableRow *row);
+extern DurableTurnState durable_run_turn_state(const DurableRow *row);
+extern void durable_run_set_status(DurableRow *row, DurableRunStatus status);
+extern void durable_run_set_turn_state(DurableRow *row, DurableTurnState state);
+
+/* All need an active snapshot that sees the run. */
+extern bool durable_run_number(text *run_id, int64 *id);
+
+/* Locks the newest version; closed again when that fails. */
+extern TM_Result durable_run_open(DurableRun *run, int64 id, bool wait);
+extern void durable_run_update(DurableRun *run);
+extern void durable_run_close(DurableRun *run);
+
+/* Reads without a lock, copied into the current memory context. */
+extern bool durable_run_read(int64 id, DurableRow *row);
+
+/* false: the run id is taken */
+extern bool durable_run_insert(DurableWriter *writer, const DurableRow *row);
+
+#endif							/* DURABLE_STORE_RUN_H */
