@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "engine/apply.h"
 #include "engine/run.h"
 #include "store/delayed.h"
@@ -200,8 +201,7 @@ register_signal(DurableTurn *turn, DurableCheckpoint *checkpoint)
 static bool
 same_namespace(const DurableTurn *turn, const DurableRow *run)
 {
-	return strcmp(TextDatumGetCString(run->values[RUN_NAMESPACE]),
-				  text_to_cstring(turn->namespace)) == 0;
+	return durable_text_same(DatumGetTextPP(run->values[RUN_NAMESPACE]), turn->namespace);
 }
 
 /* The child may have ended before anybody waited for it. When to look again; 0: it

@@ -33,6 +33,7 @@
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "engine/turn.h"
 
 #define CHANGED_BODY_HINT \
@@ -70,13 +71,6 @@ durable_turn_require(const char *function)
 	return durable_current_turn;
 }
 
-static bool
-same_text(const text *a, const text *b)
-{
-	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
-}
-
 /* Final, whatever the body makes of the error. */
 static void
 note_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
@@ -105,7 +99,7 @@ durable_turn_next(DurableTurn *turn, DurableKind kind, const text *name, int *se
 	if (*seq >= turn->nhistory)
 		return NULL;
 	checkpoint = &turn->history[*seq];
-	if (checkpoint->kind == kind && same_text(checkpoint->name, name))
+	if (checkpoint->kind == kind && durable_text_same(checkpoint->name, name))
 		return checkpoint;
 	note_mismatch(turn, *seq, kind, name);
 	ereport(ERROR,

@@ -11,6 +11,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/names.h"
 #include "store/checkpoint.h"
 
 enum
@@ -52,24 +53,6 @@ durable_kind_name(DurableKind kind)
 	return kind_names[kind];
 }
 
-static int
-name_index(Datum value, const char *const *names, int n)
-{
-	text	   *name = DatumGetTextPP(value);
-
-	for (int i = 0; i < n; i++)
-	{
-		if (strlen(names[i]) == VARSIZE_ANY_EXHDR(name) &&
-			memcmp(names[i], VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)) == 0)
-			return i;
-	}
-	ereport(ERROR,
-			errcode(ERRCODE_DATA_CORRUPTED),
-			errmsg("a checkpoint has the unknown kind or status \"%s\"",
-				   text_to_cstring(name)));
-	return -1;
-}
-
 static Jsonb *
 jsonb_column(const DurableRow *row, int column)
 {
@@ -86,10 +69,10 @@ static void
 from_row(const DurableRow *row, DurableCheckpoint *checkpoint)
 {
 	checkpoint->seq = DatumGetInt32(row->values[CHECKPOINT_SEQ]);
-	checkpoint->kind = name_index(row->values[CHECKPOINT_KIND], kind_names,
-								  lengthof(kind_names));
-	checkpoint->status = name_index(row->values[CHECKPOINT_STATUS], status_names,
-									lengthof(status_names));
+	checkpoint->kind = durable_label_index(row->values[CHECKPOINT_KIND], kind_names,
+										   lengthof(kind_names), "the kind of a checkpoint");
+	checkpoint->status = durable_label_index(row->values[CHECKPOINT_STATUS], status_names,
+											 lengthof(status_names), "the status of a checkpoint");
 	checkpoint->name = DatumGetTextPCopy(row->values[CHECKPOINT_NAME]);
 	checkpoint->attempts = DatumGetInt32(row->values[CHECKPOINT_ATTEMPTS]);
 	checkpoint->task = row->nulls[CHECKPOINT_TASK] ? 0 :

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/ids.h"
+#include "base/names.h"
 #include "store/lease.h"
 
 static const char *const kind_names[] = {
@@ -104,7 +105,7 @@ durable_lease_is_alive(const DurableLease *lease)
 	LOCKTAG		tag;
 
 	if (lease->worker == NULL ||
-		strcmp(text_to_cstring(lease->worker), DURABLE_SESSION_WORKER) != 0)
+		!durable_text_is(lease->worker, DURABLE_SESSION_WORKER))
 		return false;
 	/* a step may look after claims itself, its own among them */
 	if (lease->id == held_here)
@@ -151,8 +152,8 @@ lease_from_row(const DurableRow *row, DurableLease *lease)
 	lease->token = *DatumGetUUIDP(row->values[LEASE_TOKEN]);
 	lease->until = DatumGetTimestampTz(row->values[LEASE_UNTIL]);
 	lease->claimed_at = DatumGetTimestampTz(row->values[LEASE_CLAIMED_AT]);
-	lease->kind = strcmp(TextDatumGetCString(row->values[LEASE_KIND]), "task") == 0 ?
-		LEASE_OF_TASKS : LEASE_OF_RESULTS;
+	lease->kind = durable_label_index(row->values[LEASE_KIND], kind_names,
+									  lengthof(kind_names), "the kind of a lease");
 	lease->namespace = DatumGetTextPCopy(row->values[LEASE_NAMESPACE]);
 	lease->queue = DatumGetTextPCopy(row->values[LEASE_QUEUE]);
 	lease->worker = row->nulls[LEASE_WORKER] ? NULL :

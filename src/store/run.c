@@ -12,6 +12,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "base/names.h"
 #include "store/run.h"
 
 static const char *const status_names[] = {
@@ -31,23 +32,6 @@ static const char *const turn_state_names[] = {
 	[TURN_NONE] = "none",
 };
 
-/* By name, never by number: the row is what counts. */
-static int
-name_index(Datum value, const char *const *names, int n)
-{
-	char	   *name = TextDatumGetCString(value);
-
-	for (int i = 0; i < n; i++)
-	{
-		if (strcmp(name, names[i]) == 0)
-			return i;
-	}
-	ereport(ERROR,
-			errcode(ERRCODE_DATA_CORRUPTED),
-			errmsg("a run has the unknown state \"%s\"", name));
-	return -1;
-}
-
 const char *
 durable_run_status_name(DurableRunStatus status)
 {
@@ -57,7 +41,8 @@ durable_run_status_name(DurableRunStatus status)
 DurableRunStatus
 durable_run_status(const DurableRow *row)
 {
-	return name_index(row->values[RUN_STATUS], status_names, lengthof(status_names));
+	return durable_label_index(row->values[RUN_STATUS], status_names,
+							   lengthof(status_names), "the status of a run");
 }
 
 bool
@@ -69,8 +54,8 @@ durable_run_has_ended(const DurableRow *row)
 DurableTurnState
 durable_run_turn_state(const DurableRow *row)
 {
-	return name_index(row->values[RUN_TURN_STATE], turn_state_names,
-					  lengthof(turn_state_names));
+	return durable_label_index(row->values[RUN_TURN_STATE], turn_state_names,
+							   lengthof(turn_state_names), "the turn state of a run");
 }
 
 void

@@ -12,6 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 
+#include "base/names.h"
 #include "base/plan.h"
 #include "base/walk.h"
 #include "store/task.h"
@@ -75,15 +76,6 @@ durable_task_find_number(DurableProbe *by_id, int64 id, DurableRow *row)
 	return durable_probe_find(by_id, &key, row);
 }
 
-static bool
-same_text(Datum a, const text *b)
-{
-	text	   *t = DatumGetTextPP(a);
-
-	return VARSIZE_ANY_EXHDR(t) == VARSIZE_ANY_EXHDR(b) &&
-		memcmp(VARDATA_ANY(t), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(b)) == 0;
-}
-
 bool
 durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 				  text *namespace, text *task_id, DurableRow *row)
@@ -93,7 +85,7 @@ durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 	if (durable_task_id_generated(task_id, &id))
 		return durable_task_find_number(by_id, id, row) &&
 			row->nulls[TASK_TASK_ID] &&
-			same_text(row->values[TASK_NAMESPACE], namespace);
+			durable_text_same(DatumGetTextPP(row->values[TASK_NAMESPACE]), namespace);
 	else
 	{
 		Datum		keys[2] = {PointerGetDatum(namespace), PointerGetDatum(task_id)};
@@ -105,10 +97,7 @@ durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 bool
 durable_task_is(const DurableRow *row, const char *kind)
 {
-	text	   *t = DatumGetTextPP(row->values[TASK_KIND]);
-
-	return VARSIZE_ANY_EXHDR(t) == strlen(kind) &&
-		memcmp(VARDATA_ANY(t), kind, strlen(kind)) == 0;
+	return durable_text_is(DatumGetTextPP(row->values[TASK_KIND]), kind);
 }
 
 bool
