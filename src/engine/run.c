@@ -324,11 +324,15 @@ cancel_children(int64 id)
 	for (int i = 0; i < n; i++)
 	{
 		int64		child;
+		DurableRow	row;
 		const char *name = text_to_cstring(history[i].name);
 
 		CHECK_FOR_INTERRUPTS();
+		/* not those that it only joined */
 		if (history[i].kind == KIND_CHILD && strncmp(name, "child:", 6) == 0 &&
-			durable_run_number(cstring_to_text(name + 6), &child) && child > id)
+			durable_run_number(cstring_to_text(name + 6), &child) &&
+			durable_run_read(child, &row) && !row.nulls[RUN_PARENT] &&
+			DatumGetInt64(row.values[RUN_PARENT]) == id)
 			(void) durable_run_end(child, RUN_CANCELLED, NULL,
 								   durable_json_error("cancelled with its parent", false), true,
 								   NULL, NULL);
