@@ -145,7 +145,7 @@ known_predicate(Relation index)
 }
 
 void
-durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
+durable_writer_open(DurableWriter *writer, DurableRel table)
 {
 	writer->rel = table_open(durable_rel(table), RowExclusiveLock);
 	writer->slot = MakeSingleTupleTableSlot(RelationGetDescr(writer->rel),
@@ -153,9 +153,19 @@ durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
 	writer->target = NULL;
 	writer->estate = NULL;
 	writer->locked = NULL;
+	writer->context = CurrentMemoryContext;
 	Assert(RelationGetNumberOfAttributes(writer->rel) <= DURABLE_MAX_COLUMNS);
-	if (!with_indexes)
+}
+
+/* Deleting does without the indexes; whatever puts a row in comes here first. */
+static void
+open_indexes(DurableWriter *writer)
+{
+	MemoryContext before;
+
+	if (writer->target != NULL)
 		return;
+	before = MemoryContextSwitchTo(writer->context);
 	writer->estate = CreateExecutorState();
 	writer->target = makeNode(ResultRelInfo);
 	InitResultRelInfo(writer->target, writer->rel, 1, NULL, 0);
@@ -163,6 +173,7 @@ durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes)
 	/* now: the OIDs may be forgotten and learned again while rows are written */
 	for (int i = 0; i < Min(writer->target->ri_NumIndices, DURABLE_KNOWN_INDEXES); i++)
 		writer->known[i] = known_predicate(writer->target->ri_IndexRelationDescs[i]);
+	MemoryContextSwitchTo(before);
 }
 
 void
@@ -219,6 +230,7 @@ insert_index_entries(DurableWriter *writer, TupleTableSlot *slot)
 void
 durable_writer_insert(DurableWriter *writer, const DurableRow *row)
 {
+	open_indexes(writer);
 	fill_slot(writer->slot, row);
 	table_tuple_insert(writer->rel, writer->slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(writer, writer->slot);
@@ -234,6 +246,7 @@ durable_writer_insert_many(DurableWriter *writer, const DurableRow *rows, int n)
 		durable_writer_insert(writer, rows);
 		return;
 	}
+	open_indexes(writer);
 	slots = palloc(sizeof(TupleTableSlot *) * n);
 	for (int i = 0; i < n; i++)
 	{
@@ -260,6 +273,7 @@ durable_writer_insert_unless(DurableWriter *writer, DurableRel arbiter,
 {
 	List	   *arbiters = list_make1_oid(durable_rel(arbiter));
 
+	open_indexes(writer);
 	for (;;)
 	{
 		ItemPointerData conflict;
@@ -325,6 +339,7 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 	TM_Result	result;
 	ItemPointerData tid = row->tid;
 
+	open_indexes(writer);
 	/* an update always waits; our own lock makes that short */
 	if (!wait)
 	{

@@ -113,15 +113,16 @@ durable_row_set_pointer(DurableRow *row, int column, const void *value)
 typedef struct DurableWriter
 {
 	Relation	rel;
+	MemoryContext context;
 	EState	   *estate;
-	ResultRelInfo *target;		/* NULL: opened without indexes */
+	ResultRelInfo *target;		/* NULL: the indexes are not open (yet) */
 	TupleTableSlot *slot;
 	TupleTableSlot *locked;		/* made by durable_writer_lock */
 	int			known[DURABLE_KNOWN_INDEXES];	/* per index: its known predicate, or -1 */
 } DurableWriter;
 
 /* RowExclusiveLock on the table (kept to the end of the transaction) */
-extern void durable_writer_open(DurableWriter *writer, DurableRel table, bool with_indexes);
+extern void durable_writer_open(DurableWriter *writer, DurableRel table);
 extern void durable_writer_close(DurableWriter *writer);
 
 extern void durable_writer_insert(DurableWriter *writer, const DurableRow *row);

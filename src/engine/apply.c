@@ -102,7 +102,7 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	}
 	durable_snapshot_push();
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
-	durable_writer_open(&writer, REL_TASK, true);
+	durable_writer_open(&writer, REL_TASK);
 	holds = !durable_run_has_ended(&run->row) &&
 		durable_task_find_number(&by_id, turn->run, &task) &&
 		durable_task_held_by(&task, lease->id) &&
@@ -268,7 +268,7 @@ write_logs(DurableTurn *turn)
 
 	if (turn->logs == NIL)
 		return;
-	durable_writer_open(&writer, REL_RUN_LOG, true);
+	durable_writer_open(&writer, REL_RUN_LOG);
 	foreach(lc, turn->logs)
 	{
 		DurableLogEntry *entry = lfirst(lc);
@@ -314,7 +314,7 @@ write_history(DurableTurn *turn)
 	}
 	turn->operations = NIL;
 	write_logs(turn);
-	durable_writer_open(&writer, REL_CHECKPOINT, true);
+	durable_writer_open(&writer, REL_CHECKPOINT);
 	for (int i = 0; i < turn->nhistory; i++)
 	{
 		DurableCheckpoint *checkpoint = &turn->history[i];
@@ -428,7 +428,7 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int left)
 
 		durable_row_set(row, RUN_WAKE_AT, TimestampTzGetDatum(wake_at));
 		durable_run_set_turn_state(row, TURN_DELAYED);
-		durable_writer_open(&writer, REL_TASK_DELAYED, true);
+		durable_writer_open(&writer, REL_TASK_DELAYED);
 		durable_delayed_insert(&writer, turn->run, wake_at, turn->priority,
 							   turn->namespace, turn->workflow.queue);
 		durable_writer_close(&writer);

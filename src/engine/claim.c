@@ -136,7 +136,7 @@ take_ready(Round *round, Snapshot snapshot)
 	DurableProbe by_id;
 	DurableReadyScan *scan;
 
-	durable_writer_open(&writer, REL_TASK_READY, false);
+	durable_writer_open(&writer, REL_TASK_READY);
 	durable_task_open_by_id(&by_id, snapshot);
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
 	while ((scan = merge_best(&merge)) != NULL)
@@ -211,8 +211,9 @@ due_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Times
 		DurableRow	row;
 
 		if (durable_queue_is_paused(namespace, queues[i]) ||
-			!durable_delayed_open(&scan, snapshot, namespace, queues[i], now))
+			!durable_delayed_begin(&scan, namespace, queues[i], now))
 			continue;
+		durable_due_open(&scan, snapshot);
 		while (!found && durable_delayed_next(&scan, &row))
 			found = durable_row_is_live(scan.walk.rel, &row.tid);
 		durable_due_close(&scan);
@@ -232,8 +233,9 @@ lapsed_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Ti
 		DurableLease lease;
 		text	   *queue = i < nqueues ? queues[i] : cstring_to_text("");
 
-		if (!durable_lapsed_open(&scan, snapshot, namespace, queue, now))
+		if (!durable_lapsed_begin(&scan, namespace, queue, now))
 			continue;
+		durable_due_open(&scan, snapshot);
 		while (!found && durable_lapsed_next(&scan, &lease))
 			found = durable_row_is_live(scan.walk.rel, &lease.tid) &&
 				durable_lease_concerns(&lease, queues, nqueues);

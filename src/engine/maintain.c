@@ -41,11 +41,15 @@ durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, Time
 	DurableTables tables;
 	DurableRow	row;
 	int			promoted = 0;
-	bool		open;
 
+	if (!durable_delayed_begin(&scan, namespace, queue, now))
+	{
+		*next = scan.next;
+		return 0;
+	}
 	durable_tables_init(&tables);
-	open = durable_delayed_open(&scan, durable_snapshot_push(), namespace, queue, now);
-	while (open && promoted < max && durable_delayed_next(&scan, &row))
+	durable_due_open(&scan, durable_snapshot_push());
+	while (promoted < max && durable_delayed_next(&scan, &row))
 	{
 		DurableWriter *delayed = durable_tables_get(&tables, TABLE_DELAYED);
 
@@ -57,8 +61,7 @@ durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, Time
 							 DatumGetInt32(row.values[DELAYED_PRIORITY]), namespace, queue);
 		promoted++;
 	}
-	if (open)
-		durable_due_close(&scan);
+	durable_due_close(&scan);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
 	*next = scan.next;
@@ -194,11 +197,15 @@ durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_
 	DurableTables tables;
 	int			taken = 0;
 	int			passed = 0;
-	bool		open;
 
+	if (!durable_lapsed_begin(&scan, namespace, queue, now))
+	{
+		*next = scan.next;
+		return 0;
+	}
 	durable_tables_init(&tables);
-	open = durable_lapsed_open(&scan, durable_snapshot_push(), namespace, queue, now);
-	while (open && max_rounds > 0 && passed < DURABLE_ROUNDS_SEEN &&
+	durable_due_open(&scan, durable_snapshot_push());
+	while (max_rounds > 0 && passed < DURABLE_ROUNDS_SEEN &&
 		   durable_lapsed_next(&scan, &lease))
 	{
 		int			tasks = take_over(&tables, &lease, now);
@@ -214,8 +221,7 @@ durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_
 		taken += tasks;
 		(*rounds)++;
 	}
-	if (open)
-		durable_due_close(&scan);
+	durable_due_close(&scan);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
 	*next = scan.next;

@@ -111,7 +111,7 @@ durable_run_start(DurableRunSpec *spec)
 	if (spec->run_id == NULL)
 		spec->run_id = durable_task_id_text(id, NULL);
 	fill_run(spec, id, now, &row);
-	durable_writer_open(&writer, REL_RUN, true);
+	durable_writer_open(&writer, REL_RUN);
 	inserted = durable_run_insert(&writer, &row);
 	durable_writer_close(&writer);
 	if (inserted)
@@ -140,7 +140,7 @@ make_ready(DurableRow *row, const DurableRow *task)
 		!durable_delayed_remove(id, DatumGetTimestampTz(row->values[RUN_WAKE_AT]),
 								namespace, queue))
 		return false;
-	durable_writer_open(&writer, REL_TASK_READY, true);
+	durable_writer_open(&writer, REL_TASK_READY);
 	durable_ready_insert(&writer, id, DatumGetInt32(task->values[TASK_PRIORITY]),
 						 namespace, queue);
 	durable_writer_close(&writer);
@@ -196,7 +196,7 @@ drop_task(int64 id, TimestampTz delayed_until)
 		if (!durable_ready_remove(id, DatumGetInt32(task.values[TASK_PRIORITY]),
 								  namespace, queue) && delayed_until != 0)
 			(void) durable_delayed_remove(id, delayed_until, namespace, queue);
-		durable_writer_open(&writer, REL_TASK, false);
+		durable_writer_open(&writer, REL_TASK);
 		(void) durable_writer_delete(&writer, &task.tid, true);
 		durable_writer_close(&writer);
 	}
@@ -269,7 +269,7 @@ deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
 	if (attempts > 0)
 		checkpoint.attempts = attempts;
 	checkpoint.finished_at = durable_clock_now();
-	durable_writer_open(&writer, REL_CHECKPOINT, true);
+	durable_writer_open(&writer, REL_CHECKPOINT);
 	durable_checkpoint_write(&writer, id, &checkpoint);
 	durable_writer_close(&writer);
 }

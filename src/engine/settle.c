@@ -220,9 +220,7 @@ number_targets(Settle *settle, DurableTarget *targets, int n)
 static void
 end_round(Settle *settle)
 {
-	durable_snapshot_push();
 	(void) durable_lease_delete(&settle->lease, false);
-	durable_snapshot_pop();
 }
 
 /* Most workers settle a round in its order: with the youngest task they have
@@ -256,11 +254,14 @@ settle_targets(Settle *settle, DurableTarget *targets, int n)
 		settled += targets[i].settled;
 	}
 	flush_results(settle);
-	if (looking)
-		look_away(settle);
 	durable_tables_close(&settle->tables);
-	if (settled > 0 && (settled == settle->lease.nids || was_last(settle, targets, n)))
-		end_round(settle);
+	if (looking)
+	{
+		if (settled > 0 &&
+			(settled == settle->lease.nids || was_last(settle, targets, n)))
+			end_round(settle);
+		look_away(settle);
+	}
 	CommandCounterIncrement();
 	return settled;
 }

@@ -27,7 +27,7 @@ durable_tables_get(DurableTables *tables, DurableTable table)
 {
 	if (!tables->open[table])
 	{
-		durable_writer_open(&tables->writers[table], table_rels[table], true);
+		durable_writer_open(&tables->writers[table], table_rels[table]);
 		tables->open[table] = true;
 	}
 	return &tables->writers[table];

@@ -96,7 +96,7 @@ durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queu
 	{
 		DurableWriter writer;
 
-		durable_writer_open(&writer, REL_TASK_DELAYED, false);
+		durable_writer_open(&writer, REL_TASK_DELAYED);
 		removed = (durable_writer_delete(&writer, &row.tid, true) == TM_Ok);
 		durable_writer_close(&writer);
 	}
@@ -105,11 +105,9 @@ durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queu
 }
 
 bool
-durable_delayed_open(DurableDueScan *scan, Snapshot snapshot, text *namespace, text *queue,
-					 TimestampTz now)
+durable_delayed_begin(DurableDueScan *scan, text *namespace, text *queue, TimestampTz now)
 {
-	return durable_due_open(scan, DELAYED_LIST, REL_TASK_DELAYED, IDX_DELAYED_DUE,
-							snapshot, namespace, queue, now);
+	return durable_due_begin(scan, DELAYED_LIST, REL_TASK_DELAYED, IDX_DELAYED_DUE, namespace, queue, now);
 }
 
 bool

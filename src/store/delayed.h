@@ -35,9 +35,10 @@ extern int	durable_delayed_lists(DurableListName **lists);
 
 extern bool durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queue);
 
-/* What is due in one queue; durable_due_close() ends it. */
-extern bool durable_delayed_open(DurableDueScan *scan, Snapshot snapshot,
-								 text *namespace, text *queue, TimestampTz now);
+/* What is due in one queue; durable_due_open() and
+ * durable_due_close() go around it. */
+extern bool durable_delayed_begin(DurableDueScan *scan, text *namespace, text *queue,
+								  TimestampTz now);
 extern bool durable_delayed_next(DurableDueScan *scan, DurableRow *row);
 
 #endif							/* DURABLE_STORE_DELAYED_H */

@@ -39,31 +39,39 @@ durable_list_key(const char *kind, const text *namespace, const text *queue)
 }
 
 bool
-durable_due_open(DurableDueScan *scan, const char *kind, DurableRel table, DurableRel index,
-				 Snapshot snapshot, text *namespace, text *queue, TimestampTz now)
+durable_due_begin(DurableDueScan *scan, const char *kind, DurableRel table, DurableRel index,
+				  text *namespace, text *queue, TimestampTz now)
 {
 	DurableKey	list = durable_list_key(kind, namespace, queue);
-	DurableHint hint;
-	ScanKeyData keys[DUE_COLUMNS];
+	DurableHint *hint = &scan->hint;
 
-	durable_hint_begin(&hint, &list, 0);
+	durable_hint_begin(hint, &list, 0);
+	scan->table = table;
+	scan->index = index;
+	scan->namespace = namespace;
+	scan->queue = queue;
 	scan->now = now;
 	scan->patience = DURABLE_WALK_PATIENCE;
-	scan->next = hint.nholes > 0 ? hint.holes[0] : hint.start;
-	if (scan->next > now && !hint.check)
-	{
-		durable_hint_end(&hint);
-		return false;
-	}
-	durable_walk_open(&scan->walk, table, index, snapshot, DUE_COLUMNS, DUE_TIME);
+	scan->next = hint->nholes > 0 ? hint->holes[0] : hint->start;
+	if (scan->next <= now || hint->check)
+		return true;
+	durable_hint_end(hint);
+	return false;
+}
+
+void
+durable_due_open(DurableDueScan *scan, Snapshot snapshot)
+{
+	ScanKeyData keys[DUE_COLUMNS];
+
+	durable_walk_open(&scan->walk, scan->table, scan->index, snapshot, DUE_COLUMNS, DUE_TIME);
 	ScanKeyInit(&keys[0], DUE_NAMESPACE, BTEqualStrategyNumber, F_TEXTEQ,
-				PointerGetDatum(namespace));
+				PointerGetDatum(scan->namespace));
 	ScanKeyInit(&keys[1], DUE_QUEUE, BTEqualStrategyNumber, F_TEXTEQ,
-				PointerGetDatum(queue));
+				PointerGetDatum(scan->queue));
 	ScanKeyInit(&keys[2], DUE_TIME, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
-				TimestampTzGetDatum(hint.start));
-	durable_walk_start(&scan->walk, keys, &hint);
-	return true;
+				TimestampTzGetDatum(scan->hint.start));
+	durable_walk_start(&scan->walk, keys, &scan->hint);
 }
 
 bool

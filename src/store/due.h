@@ -19,23 +19,28 @@
 extern DurableKey durable_list_key(const char *kind, const text *namespace, const text *queue);
 
 /*
- * What is due in one queue, soonest first. Opening fails cheaply, without
- * touching the table, when the hint says that nothing can be due; "next" is
- * then, and after the scan, when it is worth looking again
+ * What is due in one queue, soonest first. Beginning fails cheaply, without a
+ * snapshot or a look at the table, when the hint says that nothing can be due;
+ * "next" is then, and after the scan, when it is worth looking again
  * (DURABLE_POSITION_END: never).
  */
 typedef struct DurableDueScan
 {
 	DurableWalk walk;
+	DurableHint hint;
+	DurableRel	table;
+	DurableRel	index;
+	text	   *namespace;
+	text	   *queue;
 	TimestampTz now;
 	TimestampTz next;
 	int			patience;
 } DurableDueScan;
 
 /* The index is (namespace, queue, time, …). */
-extern bool durable_due_open(DurableDueScan *scan, const char *kind, DurableRel table,
-							 DurableRel index, Snapshot snapshot,
-							 text *namespace, text *queue, TimestampTz now);
+extern bool durable_due_begin(DurableDueScan *scan, const char *kind, DurableRel table,
+							  DurableRel index, text *namespace, text *queue, TimestampTz now);
+extern void durable_due_open(DurableDueScan *scan, Snapshot snapshot);
 /* the next visible row that is due; it is in scan->walk.slot */
 extern bool durable_due_next(DurableDueScan *scan);
 extern void durable_due_close(DurableDueScan *scan);

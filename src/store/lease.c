@@ -183,7 +183,7 @@ durable_lease_insert(DurableLease *lease)
 	DurableRow	row;
 
 	lease_to_row(lease, &row);
-	durable_writer_open(&writer, REL_LEASE, true);
+	durable_writer_open(&writer, REL_LEASE);
 	durable_writer_insert(&writer, &row);
 	durable_writer_close(&writer);
 	announce(lease);
@@ -237,7 +237,7 @@ durable_lease_update(const DurableLease *lease, bool wait)
 	TM_Result	result;
 
 	lease_to_row(lease, &row);
-	durable_writer_open(&writer, REL_LEASE, true);
+	durable_writer_open(&writer, REL_LEASE);
 	result = durable_writer_update(&writer, &row, wait);
 	durable_writer_close(&writer);
 	if (result == TM_Ok)
@@ -252,7 +252,7 @@ durable_lease_lock(const DurableLease *lease)
 	ItemPointerData tid = lease->tid;
 	TM_Result	result;
 
-	durable_writer_open(&writer, REL_LEASE, false);
+	durable_writer_open(&writer, REL_LEASE);
 	result = durable_writer_lock(&writer, &tid, false, true, NULL);
 	durable_writer_close(&writer);
 	return result == TM_Ok;
@@ -265,18 +265,16 @@ durable_lease_delete(const DurableLease *lease, bool wait)
 	ItemPointerData tid = lease->tid;
 	TM_Result	result;
 
-	durable_writer_open(&writer, REL_LEASE, false);
+	durable_writer_open(&writer, REL_LEASE);
 	result = durable_writer_delete(&writer, &tid, wait);
 	durable_writer_close(&writer);
 	return result;
 }
 
 bool
-durable_lapsed_open(DurableDueScan *scan, Snapshot snapshot, text *namespace, text *queue,
-					TimestampTz now)
+durable_lapsed_begin(DurableDueScan *scan, text *namespace, text *queue, TimestampTz now)
 {
-	return durable_due_open(scan, LEASE_LIST, REL_LEASE, IDX_LEASE_UNTIL,
-							snapshot, namespace, queue, now);
+	return durable_due_begin(scan, LEASE_LIST, REL_LEASE, IDX_LEASE_UNTIL, namespace, queue, now);
 }
 
 bool

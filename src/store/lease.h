@@ -86,10 +86,10 @@ extern bool durable_lease_lock(const DurableLease *lease);
 extern TM_Result durable_lease_update(const DurableLease *lease, bool wait);
 extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
 
-/* Leases of a queue (or of several: empty) that have lapsed; durable_due_close()
- * ends it. */
-extern bool durable_lapsed_open(DurableDueScan *scan, Snapshot snapshot,
-								text *namespace, text *queue, TimestampTz now);
+/* Leases of a queue (or of several: empty) that have lapsed; durable_due_open()
+ * and durable_due_close() go around it. */
+extern bool durable_lapsed_begin(DurableDueScan *scan, text *namespace, text *queue,
+								  TimestampTz now);
 extern bool durable_lapsed_next(DurableDueScan *scan, DurableLease *lease);
 
 /* the queues that have leases */

@@ -40,7 +40,7 @@ try_store(int64 id, TimestampTz at, void *progress, TimestampTz since, int64 lea
 
 	durable_probe_open(&probe, REL_TASK_PROGRESS, IDX_PROGRESS_PKEY,
 					   durable_snapshot_push(), 1);
-	durable_writer_open(&writer, REL_TASK_PROGRESS, true);
+	durable_writer_open(&writer, REL_TASK_PROGRESS);
 	found = durable_probe_find(&probe, &key, &row);
 	/* what an earlier claim left tells nothing about this one */
 	first = !found || DatumGetTimestampTz(row.values[PROGRESS_AT]) < since;

@@ -113,7 +113,7 @@ durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
 	{
 		DurableWriter writer;
 
-		durable_writer_open(&writer, REL_TASK_READY, false);
+		durable_writer_open(&writer, REL_TASK_READY);
 		removed = (durable_writer_delete(&writer, &row.tid, true) == TM_Ok);
 		durable_writer_close(&writer);
 	}

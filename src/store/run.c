@@ -93,7 +93,7 @@ durable_run_open(DurableRun *run, int64 id, bool wait)
 	Datum		key = Int64GetDatum(id);
 	TM_Result	result = TM_Deleted;
 
-	durable_writer_open(&run->writer, REL_RUN, true);
+	durable_writer_open(&run->writer, REL_RUN);
 	durable_probe_open(&probe, REL_RUN, IDX_RUN_PKEY, GetActiveSnapshot(), 1);
 	if (durable_probe_find(&probe, &key, &run->row))
 		result = durable_writer_lock(&run->writer, &run->row.tid, wait, false, &run->row);

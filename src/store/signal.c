@@ -108,7 +108,7 @@ durable_waiter_register(text *namespace, text *token, int64 run, int seq)
 	DurableRow	row;
 	bool		found = find_waiter(&probe, namespace, token, &row);
 
-	durable_writer_open(&writer, REL_WAITER, true);
+	durable_writer_open(&writer, REL_WAITER);
 	durable_row_set(&row, WAITER_RUN, Int64GetDatum(run));
 	durable_row_set(&row, WAITER_SEQ, Int32GetDatum(seq));
 	durable_row_set(&row, WAITER_NAMESPACE, PointerGetDatum(namespace));
@@ -132,7 +132,7 @@ durable_waiter_remove(text *namespace, text *token, int64 run, int seq)
 	{
 		DurableWriter writer;
 
-		durable_writer_open(&writer, REL_WAITER, false);
+		durable_writer_open(&writer, REL_WAITER);
 		removed = durable_writer_delete(&writer, &row.tid, true) == TM_Ok;
 		durable_writer_close(&writer);
 	}
@@ -151,7 +151,7 @@ durable_signal_buffer(text *namespace, text *token, Jsonb *payload)
 	durable_row_set(&row, SIGNAL_NAMESPACE, PointerGetDatum(namespace));
 	durable_row_set(&row, SIGNAL_TOKEN, PointerGetDatum(token));
 	durable_row_set_pointer(&row, SIGNAL_PAYLOAD, payload);
-	durable_writer_open(&writer, REL_SIGNAL_BUFFER, true);
+	durable_writer_open(&writer, REL_SIGNAL_BUFFER);
 	durable_writer_insert(&writer, &row);
 	durable_writer_close(&writer);
 }
@@ -167,7 +167,7 @@ durable_signal_take(text *namespace, text *token, Jsonb **payload)
 	bool		more;
 
 	durable_probe_open(&probe, REL_SIGNAL_BUFFER, IDX_SIGNAL_PKEY, durable_snapshot_push(), 2);
-	durable_writer_open(&writer, REL_SIGNAL_BUFFER, false);
+	durable_writer_open(&writer, REL_SIGNAL_BUFFER);
 	for (more = durable_probe_find(&probe, keys, &row); more && !taken;
 		 more = durable_probe_next(&probe, &row))
 	{
