@@ -25,6 +25,11 @@
 #error "durable supports PostgreSQL 15 to 18"
 #endif
 
+/* 16: the varlena macros have a header of their own */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
 /* 16: PGDLLEXPORT says what it means to gcc too; we hide all else */
 #if PG_VERSION_NUM < 160000
 #undef PGDLLEXPORT

@@ -10,6 +10,7 @@
 #include "fmgr.h"
 #include "utils/builtins.h"
 
+#include "base/compat.h"
 #include "base/names.h"
 
 bool
