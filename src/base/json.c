@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"

@@ -172,7 +172,6 @@ durable_run_wake(DurableRun *run)
 	durable_row_set_null(row, RUN_AWAITED_FIRST);
 	durable_row_set_null(row, RUN_AWAITED_LAST);
 	durable_row_set_null(row, RUN_AWAITED_LEFT);
-	durable_row_set_null(row, RUN_FAIL_FAST);
 	durable_run_update(run);
 }
 
@@ -391,7 +390,7 @@ durable_run_is_awaited(text *namespace, text *run_id)
 
 /* Whether the result at seq is one that wakes the run. Counts it. */
 static bool
-wakes_run(DurableRow *row, int seq, bool failed)
+wakes_run(DurableRow *row, int seq)
 {
 	int			left;
 
@@ -402,8 +401,7 @@ wakes_run(DurableRow *row, int seq, bool failed)
 		return false;
 	left = DatumGetInt32(row->values[RUN_AWAITED_LEFT]) - 1;
 	durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
-	return left <= 0 ||
-		(failed && !row->nulls[RUN_FAIL_FAST] && DatumGetBool(row->values[RUN_FAIL_FAST]));
+	return left <= 0;
 }
 
 TM_Result
@@ -433,7 +431,7 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 				DatumGetInt32(task->values[TASK_ATTEMPT]),
 				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
 				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
-		if (wakes_run(&run.row, seq, failed))
+		if (wakes_run(&run.row, seq))
 			durable_run_wake(&run);
 		else
 			durable_run_update(&run);
