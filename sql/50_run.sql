@@ -19,6 +19,7 @@ CREATE TABLE durable.run (
 	awaited_first		int,
 	awaited_last		int,
 	awaited_left		int,
+	fail_fast			boolean,
 	status				text COLLATE "C" NOT NULL,
 	turn_state			text COLLATE "C" NOT NULL,
 	run_id				text COLLATE "C" NOT NULL,

@@ -420,6 +420,7 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int left)
 		durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(turn->awaited_first));
 		durable_row_set(row, RUN_AWAITED_LAST, Int32GetDatum(turn->awaited_last));
 		durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
+		durable_row_set(row, RUN_FAIL_FAST, BoolGetDatum(turn->fail_fast));
 	}
 	if (wake_at != 0)
 	{

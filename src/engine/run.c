@@ -172,6 +172,7 @@ durable_run_wake(DurableRun *run)
 	durable_row_set_null(row, RUN_AWAITED_FIRST);
 	durable_row_set_null(row, RUN_AWAITED_LAST);
 	durable_row_set_null(row, RUN_AWAITED_LEFT);
+	durable_row_set_null(row, RUN_FAIL_FAST);
 	durable_run_update(run);
 }
 
@@ -390,7 +391,7 @@ durable_run_is_awaited(text *namespace, text *run_id)
 
 /* Whether the result at seq is one that wakes the run. Counts it. */
 static bool
-wakes_run(DurableRow *row, int seq)
+wakes_run(DurableRow *row, int seq, bool failed)
 {
 	int			left;
 
@@ -401,7 +402,8 @@ wakes_run(DurableRow *row, int seq)
 		return false;
 	left = DatumGetInt32(row->values[RUN_AWAITED_LEFT]) - 1;
 	durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
-	return left <= 0;
+	return left <= 0 ||
+		(failed && !row->nulls[RUN_FAIL_FAST] && DatumGetBool(row->values[RUN_FAIL_FAST]));
 }
 
 TM_Result
@@ -431,7 +433,7 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 				DatumGetInt32(task->values[TASK_ATTEMPT]),
 				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
 				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
-		if (wakes_run(&run.row, seq))
+		if (wakes_run(&run.row, seq, failed))
 			durable_run_wake(&run);
 		else
 			durable_run_update(&run);

@@ -232,6 +232,7 @@ begin_replay(DurableTurn *turn)
 	turn->step = NULL;
 	turn->wake_at = 0;
 	turn->awaited_first = turn->awaited_last = -1;
+	turn->fail_fast = false;
 }
 
 void

@@ -88,6 +88,7 @@ typedef struct DurableTurn
 	TimestampTz wake_at;		/* 0: none */
 	int			awaited_first;	/* the range whose results it waits for, or -1 */
 	int			awaited_last;
+	bool		fail_fast;
 	bool		fatal;			/* the run fails, whatever the body makes of it */
 } DurableTurn;
 
