@@ -421,7 +421,9 @@ durable_probe_close(DurableProbe *probe)
 	index_endscan(probe->scan);
 	ExecDropSingleTupleTableSlot(probe->slot);
 	index_close(probe->index, AccessShareLock);
-	table_close(probe->rel, AccessShareLock);
+	/* a row's place that was read here holds only while the table is not
+	 * rewritten */
+	table_close(probe->rel, NoLock);
 }
 
 void

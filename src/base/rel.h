@@ -79,7 +79,7 @@ extern int64 durable_sequence_next(DurableRel which);
 /* One row as Datums; columns count from 0, in the order of the table. */
 typedef struct DurableRow
 {
-	ItemPointerData tid;		/* where it was read */
+	ItemPointerData tid;		/* where it was read: for this transaction */
 	Datum		values[DURABLE_MAX_COLUMNS];
 	bool		nulls[DURABLE_MAX_COLUMNS];
 } DurableRow;
@@ -155,6 +155,8 @@ typedef struct DurableProbe
 	int			nkeys;
 } DurableProbe;
 
+/* AccessShareLock on the table, kept to the end of the transaction: VACUUM FULL
+ * would move the rows */
 extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 							   DurableRel index, Snapshot snapshot, int nkeys);
 /* the first visible row with these keys; by-reference values point into the
