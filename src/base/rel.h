@@ -19,6 +19,7 @@
 #include "access/tableam.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
+#include "storage/lockdefs.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
@@ -72,6 +73,11 @@ typedef enum DurableRel
 
 extern Oid	durable_rel(DurableRel which);
 extern int64 durable_sequence_next(DurableRel which);
+
+/* The table of that name when the lock is ours, whatever was replaced while we
+ * waited for it. The index of a table that is open. */
+extern Relation durable_table_open(DurableRel which, LOCKMODE mode);
+extern Relation durable_index_open(DurableRel which);
 
 /* The widest table; callers' value arrays have this many members. */
 #define DURABLE_MAX_COLUMNS 32
