@@ -34,13 +34,18 @@ typedef struct DurableOperation
 	int			seq;
 	/* local steps: the function; dispatched ones: queue or NULL */
 	text	   *target;
-	int			retries;
+	int			retries;		/* 0: not said */
 	int32		priority;
 	bool		has_priority;
 	Interval   *backoff;
 	Interval   *backoff_max;
 	bool		exponential;
+	bool		has_exponential;
 	bool		jitter;
+	bool		has_jitter;
+	/* dispatched steps: of so many positions, at most so many at once (0: all) */
+	int			count;
+	int			max_in_flight;
 	/* children */
 	text	   *workflow;
 	text	   *version;
@@ -89,6 +94,10 @@ typedef struct DurableTurn
 	int			awaited_first;	/* the range whose results it waits for, or -1 */
 	int			awaited_last;
 	bool		fail_fast;
+	bool		fan_changed;	/* the steps that are not queued yet: */
+	int			fan_first;
+	int			fan_next;		/* from here to fan_last; -1: there are none */
+	int			fan_last;
 	bool		fatal;			/* the run fails, whatever the body makes of it */
 } DurableTurn;
 
@@ -110,6 +119,9 @@ extern DurableTurn *durable_turn_require(const char *function);
  */
 extern DurableCheckpoint *durable_turn_next(DurableTurn *turn, DurableKind kind,
 											const text *name, int *seq);
+/* WF002 for this position: the run fails. */
+extern void durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind,
+								  const text *name) __attribute__((noreturn));
 /* A checkpoint for the position that came back NULL. */
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
