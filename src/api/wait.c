@@ -115,13 +115,16 @@ look_for_work(Wait *wait)
 {
 	TimestampTz now = durable_clock_now();
 	MemoryContext before = MemoryContextSwitchTo(wait->scratch);
+	int			moved = 0;
 	bool		found;
 
 	wait->next = DURABLE_POSITION_END;
-	if (!wait->atomic)
+	/* whoever claims what is ready moves what is due, in turn with it */
+	found = durable_ready_exists(wait->namespace, wait->queues, wait->nqueues);
+	if (!wait->atomic && !found)
 		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
-									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS);
-	found = durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
+									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS, &moved);
+	found = found || durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);
 	return found;
