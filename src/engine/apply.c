@@ -70,7 +70,9 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->namespace = copy_text(&row, RUN_NAMESPACE);
 		turn->priority = DatumGetInt32(row.values[RUN_PRIORITY]);
 		turn->wakes = DatumGetInt32(row.values[RUN_WAKES]);
-		turn->started = !row.nulls[RUN_STARTED_AT];
+		/* a run that was requeued starts again */
+		turn->started = !row.nulls[RUN_STARTED_AT] &&
+			durable_run_status(&row) != RUN_PENDING;
 		turn->input = row.nulls[RUN_INPUT] ? NULL : DatumGetJsonbPCopy(row.values[RUN_INPUT]);
 		turn->history = durable_checkpoints_load(id, &turn->nhistory);
 		turn->space = Max(16, turn->nhistory);
@@ -304,7 +306,9 @@ update_run(DurableTurn *turn, DurableRun *run)
 
 	if (!turn->started)
 	{
-		durable_row_set(&run->row, RUN_STARTED_AT, TimestampTzGetDatum(durable_clock_now()));
+		if (run->row.nulls[RUN_STARTED_AT])
+			durable_row_set(&run->row, RUN_STARTED_AT,
+							TimestampTzGetDatum(durable_clock_now()));
 		durable_run_set_status(&run->row, RUN_RUNNING);
 		turn->started = changed = true;
 	}
