@@ -129,6 +129,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.fail_run'),
 		('work', 'EXECUTE ON ROUTINE durable.run_id'),
 		('work', 'EXECUTE ON ROUTINE durable.run_namespace'),
+		('read', 'EXECUTE ON ROUTINE durable.workers'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
 	) AS v(p, o) WHERE p = $1;

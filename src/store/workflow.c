@@ -10,6 +10,7 @@
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/snapmgr.h"
 
 #include "base/plan.h"
@@ -313,15 +314,62 @@ durable_namespaces_of(Oid owner, int *n)
 	*n = (int) durable_plan_run(&namespaces_plan, &value, NULL);
 	namespaces = MemoryContextAlloc(caller, sizeof(text *) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
-	{
-		bool		isnull;
-		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
-										 1, &isnull);
-		MemoryContext before = MemoryContextSwitchTo(caller);
-
-		namespaces[i] = DatumGetTextPCopy(name);
-		MemoryContextSwitchTo(before);
-	}
+		namespaces[i] = durable_plan_text(i, 1, caller);
 	durable_plan_end();
 	return namespaces;
+}
+
+static DurablePlan owners_plan = {
+	.name = "owners of definitions",
+	.sql =
+	"SELECT w.owner::pg_catalog.oid, w.namespace FROM durable.workflow w"
+	" UNION SELECT h.owner::pg_catalog.oid, h.namespace FROM durable.handler h"
+	" ORDER BY 1, 2",
+};
+
+int
+durable_owners(DurableOwner **owners)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	int			n;
+
+	durable_plan_begin();
+	n = (int) durable_plan_run(&owners_plan, NULL, NULL);
+	*owners = MemoryContextAlloc(caller, sizeof(DurableOwner) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		bool		isnull;
+
+		(*owners)[i].role = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i],
+														   SPI_tuptable->tupdesc, 1, &isnull));
+		(*owners)[i].namespace = durable_plan_text(i, 2, caller);
+	}
+	durable_plan_end();
+	return n;
+}
+
+/* Whenever the tables' triggers say that a row changed. */
+static uint64 definitions_version = 1;
+static Oid	workflow_table = InvalidOid;
+static Oid	handler_table = InvalidOid;
+
+static void
+definitions_changed(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == workflow_table || relid == handler_table)
+		definitions_version++;
+}
+
+uint64
+durable_definitions_version(void)
+{
+	workflow_table = durable_rel(REL_WORKFLOW);
+	handler_table = durable_rel(REL_HANDLER);
+	return definitions_version;
+}
+
+void
+durable_workflow_init(void)
+{
+	CacheRegisterRelcacheCallback(definitions_changed, (Datum) 0);
 }
