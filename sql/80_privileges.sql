@@ -133,6 +133,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('manage', 'EXECUTE ON ROUTINE durable.requeue'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry_with_input'),
+		('read', 'EXECUTE ON ROUTINE durable.workers'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
 	) AS v(p, o) WHERE p = $1;

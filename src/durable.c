@@ -23,8 +23,10 @@
 #include "base/security.h"
 #include "base/shmem.h"
 #include "base/wakeup.h"
+#include "base/workers.h"
 #include "store/queue.h"
 #include "store/workflow.h"
+#include "worker/launcher.h"
 
 PG_MODULE_MAGIC;
 
@@ -41,7 +43,9 @@ _PG_init(void)
 	durable_executing_init();
 	durable_hint_init();
 	durable_wakeup_init();
+	durable_workers_init();
 	durable_queue_init();
 	durable_workflow_init();
 	durable_shmem_init();
+	durable_launcher_init();
 }

@@ -106,7 +106,7 @@ register_waiter(Wait *wait)
 
 	for (int i = 0; i < n; i++)
 		keys[i] = durable_queue_key(wait->namespace, wait->queues[i]);
-	wait->registered = durable_waiter_begin(keys, wait->nqueues);
+	wait->registered = durable_waiter_begin(keys, wait->nqueues, InvalidOid);
 }
 
 /* Whatever a look allocates goes with it: a wait may look thousands of times. */

@@ -13,9 +13,12 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "postmaster/bgworker.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/procarray.h"
@@ -122,6 +125,44 @@ compat_may_execute(Oid function, Oid role)
 	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
 #endif
 }
+
+/* 16: one function tells who owns an object of any kind */
+static inline bool
+compat_owns_database(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, role);
+#else
+	return pg_database_ownercheck(database, role);
+#endif
+}
+
+static inline bool
+compat_owns_extension(Oid extension, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(ExtensionRelationId, extension, role);
+#else
+	return pg_extension_ownercheck(extension, role);
+#endif
+}
+
+static inline bool
+compat_may_connect(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(DatabaseRelationId, database, role, ACL_CONNECT) == ACLCHECK_OK;
+#else
+	return pg_database_aclcheck(database, role, ACL_CONNECT) == ACLCHECK_OK;
+#endif
+}
+
+/* 17: a background worker may be a role that must not log in */
+#if PG_VERSION_NUM >= 170000
+#define COMPAT_ANY_ROLE BGWORKER_BYPASS_ROLELOGINCHECK
+#else
+#define COMPAT_ANY_ROLE 0
+#endif
 
 /* 18: the scan can count index searches for EXPLAIN */
 static inline IndexScanDesc

@@ -17,6 +17,7 @@
 #include "base/guc.h"
 
 bool		durable_async_claim = true;
+bool		durable_background = true;
 int			durable_careful_period = 300;
 int			durable_clock_offset = 0;
 int			durable_heartbeat_interval = 10000;
@@ -27,6 +28,8 @@ char	   *durable_namespace = NULL;
 int			durable_poll_interval = 200;
 int			durable_result_retention = 7 * 24 * 60;
 bool		durable_use_scan_hints = true;
+int			durable_worker_idle_timeout = 60000;
+int			durable_workers = 4;
 
 static void
 define_session_settings(void)
@@ -79,6 +82,26 @@ define_limits(void)
 }
 
 static void
+define_worker_settings(void)
+{
+	DefineCustomBoolVariable("durable.background",
+							 "Lets background workers serve the database.",
+							 "For the server or, with ALTER DATABASE, for one database. Needs shared_preload_libraries.",
+							 &durable_background, true,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.worker_idle_timeout",
+							"How long a background worker that executes work stays when it finds none.",
+							"-1 keeps it for ever.",
+							&durable_worker_idle_timeout, 60000, -1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.workers",
+							"How many background workers execute work in a database at once.",
+							"0 leaves the execution to durable.work().",
+							&durable_workers, 4, 0, 1000,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+}
+
+static void
 define_expert_settings(void)
 {
 	DefineCustomIntVariable("durable.careful_period",
@@ -104,6 +127,7 @@ durable_guc_init(void)
 {
 	define_session_settings();
 	define_limits();
+	define_worker_settings();
 	define_expert_settings();
 	MarkGUCPrefixReserved("durable");
 }

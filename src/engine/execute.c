@@ -30,6 +30,8 @@
 #include "base/commit.h"
 #include "base/executing.h"
 #include "base/json.h"
+#include "base/wakeup.h"
+#include "base/workers.h"
 #include "engine/apply.h"
 #include "engine/claim.h"
 #include "engine/execute.h"
@@ -47,8 +49,10 @@ static const Interval work_lease = {.time = DURABLE_SESSION_LEASE_US};
  * soon. */
 #define NOT_OURS_US (5 * USECS_PER_SEC)
 
-/* The claim whose lock this session holds, or 0. */
+/* The claim whose lock this session holds, or 0, and the task that it is for. */
 static int64 lease_in_hand = 0;
+static pg_uuid_t token_in_hand;
+static int64 task_in_hand;
 
 static void
 keep_item(const DurableRow *task, const DurableLease *lease, void *arg)
@@ -80,6 +84,8 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 	durable_lease_hold(item->lease.id);
 	lease_in_hand = item->lease.id;
 	durable_executing_begin(item->id);
+	token_in_hand = item->lease.token;
+	task_in_hand = item->id;
 	return true;
 }
 
@@ -163,6 +169,7 @@ run_local_step(DurableTurn *turn)
 	Jsonb	   *error = NULL;
 	bool		succeeded;
 
+	durable_worker_report_step(op->target);
 	durable_current_step = turn;
 	succeeded = call_handler(op->target, checkpoint->input, turn->context,
 							 &output, &error);
@@ -377,6 +384,8 @@ static void
 execute(const DurableWorkItem *item)
 {
 	durable_commit_flush_claim();
+	durable_worker_report(true, item->namespace, item->run_id,
+						  item->is_turn ? NULL : item->name);
 	if (item->is_turn)
 		execute_turn(item);
 	else
@@ -407,14 +416,72 @@ durable_execute(const DurableWorkItem *item)
 		durable_executing_lost();
 	}
 	PG_END_TRY();
-	durable_execute_end();
+	lease_in_hand = 0;
+	durable_lease_let_go(item->lease.id);
 }
 
 void
 durable_execute_end(void)
 {
 	if (lease_in_hand != 0)
+	{
 		durable_lease_let_go(lease_in_hand);
+		/* nobody need wait until the lease ends */
+		durable_scheduler_wake(MyDatabaseId, SCHEDULER_LOOK_DEAD);
+	}
+	lease_in_hand = 0;
+	durable_executing_end();
+	durable_current_turn = NULL;
+	durable_current_step = NULL;
+}
+
+bool
+durable_execute_has_claim(void)
+{
+	return lease_in_hand != 0;
+}
+
+/* Waits for nobody. What somebody else is changing right now, a cancel perhaps, is
+ * left to the take-over. */
+static void
+hand_back_task(bool counted)
+{
+	TimestampTz now = durable_clock_now();
+	DurableTables tables;
+	DurableProbe by_id;
+	DurableRow	task;
+	DurableLease lease;
+
+	durable_tables_init(&tables);
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, task_in_hand, &task) &&
+		durable_task_held_by(&task, lease_in_hand) &&
+		durable_lease_find(&token_in_hand, &lease) &&
+		durable_lease_lock(&lease))
+	{
+		TM_Result	result = counted ?
+			durable_outcome_lapsed(&tables, &task, lease_in_hand, now, false) :
+			durable_outcome_requeue(&tables, &task, lease_in_hand, now, now, false);
+
+		durable_snapshot_push();
+		if (result == TM_Ok)
+			(void) durable_lease_delete(&lease, false);
+		durable_snapshot_pop();
+	}
+	durable_probe_close(&by_id);
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+}
+
+void
+durable_execute_hand_back(bool counted)
+{
+	if (lease_in_hand == 0)
+		return;
+	StartTransactionCommand();
+	hand_back_task(counted);
+	CommitTransactionCommand();
+	durable_lease_let_go(lease_in_hand);
 	lease_in_hand = 0;
 	durable_executing_end();
 	durable_current_turn = NULL;

@@ -25,13 +25,17 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/guc.h"
 #include "base/ids.h"
 #include "base/plan.h"
+#include "base/security.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
 #include "store/delayed.h"
 #include "store/lease.h"
+#include "store/progress.h"
 #include "store/ready.h"
+#include "store/result.h"
 #include "store/task.h"
 
 int
@@ -252,22 +256,70 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 	return next;
 }
 
-void
+TimestampTz
 durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over,
 					 int64 *rounds)
 {
 	DurableListName *lists;
-	TimestampTz next;
+	TimestampTz next = DURABLE_POSITION_END;
 	int			ended = 0;
 	int			n;
 
 	n = durable_delayed_lists(&lists);
-	for (int i = 0; i < n && *promoted < max; i++)
-		*promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
-										 max - (int) *promoted, &next);
+	for (int i = 0; i < n; i++)
+	{
+		TimestampTz due = now;
+
+		CHECK_FOR_INTERRUPTS();
+		if (*promoted < max)
+			*promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
+											 max - (int) *promoted, &due);
+		next = Min(next, due);
+	}
 	n = durable_lease_lists(&lists);
-	for (int i = 0; i < n && ended < max; i++)
-		*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
-												max - ended, &ended, &next);
+	for (int i = 0; i < n; i++)
+	{
+		TimestampTz due = now;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ended < max)
+			*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
+													max - ended, &ended, &due);
+		next = Min(next, due);
+	}
 	*rounds = ended;
+	return next;
+}
+
+int
+durable_take_over_dead(TimestampTz now)
+{
+	DurableTables tables;
+	DurableLease *leases;
+	int			n = durable_lease_sessions(durable_snapshot_push(), &leases);
+	int			taken = 0;
+
+	durable_tables_init(&tables);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!durable_lease_is_alive(&leases[i]))
+			taken += Max(0, take_over(&tables, &leases[i], now));
+	}
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+	return taken;
+}
+
+void
+durable_maintain_old(TimestampTz now, int max, int64 *results, int64 *heartbeats,
+					 int64 *grants)
+{
+	durable_plan_begin();
+	if (durable_result_retention >= 0)
+		*results = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
+										 max);
+	*heartbeats = durable_progress_expire(max);
+	*grants = durable_access_expire();
+	durable_plan_end();
 }

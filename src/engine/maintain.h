@@ -47,8 +47,17 @@ extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
 									TimestampTz now, int max_tasks, int max_rounds,
 									int *moved);
 
-/* Both, for the whole database; adds up what was done. */
-extern void durable_maintain_all(TimestampTz now, int max, int64 *promoted,
-								 int64 *taken_over, int64 *rounds);
+/* Both, for the whole database; adds up what was done, and returns when the next
+ * of them is due (not after now: there is more). */
+extern TimestampTz durable_maintain_all(TimestampTz now, int max, int64 *promoted,
+										int64 *taken_over, int64 *rounds);
+
+/* Takes over the claims of sessions that are gone, whatever their leases say.
+ * Returns how many tasks went back. */
+extern int	durable_take_over_dead(TimestampTz now);
+
+/* Deletes what nobody needs any more, at most "max" of each kind. */
+extern void durable_maintain_old(TimestampTz now, int max, int64 *results,
+								 int64 *heartbeats, int64 *grants);
 
 #endif							/* DURABLE_MAINTAIN_H */

@@ -50,6 +50,10 @@ announce(TimestampTz run_at, text *namespace, text *queue)
 		return;
 	list = durable_list_key(DELAYED_LIST, namespace, queue);
 	durable_hint_inserted(&list, 0, run_at, run_at);
+	durable_wakeup_note_due(run_at);
+	/* who executes a role's work looks often, or is woken by the scheduler */
+	if (OidIsValid(durable_queue_owner(queue)))
+		return;
 	waiters = durable_queue_key(namespace, queue);
 	durable_wakeup_note(&waiters, PG_INT32_MAX);
 }

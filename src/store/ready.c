@@ -51,17 +51,40 @@ fill_row(DurableRow *row, int64 id, int32 priority, text *namespace, text *queue
 	durable_row_set(row, READY_QUEUE, PointerGetDatum(queue));
 }
 
+Oid
+durable_queue_owner(const text *queue)
+{
+	const char *name = VARDATA_ANY(queue);
+	int			length = VARSIZE_ANY_EXHDR(queue);
+	Oid			owner = 0;
+
+	if (length < 2 || name[0] != '#')
+		return InvalidOid;
+	for (int i = 1; i < length; i++)
+	{
+		if (name[i] < '0' || name[i] > '9')
+			return InvalidOid;
+		owner = owner * 10 + (name[i] - '0');
+	}
+	return owner;
+}
+
 static void
 announce(text *namespace, text *queue, int32 priority, int64 first, int64 last, int count)
 {
 	DurableKey	key;
+	Oid			owner;
 
 	if (durable_shared == NULL)
 		return;
 	key = durable_queue_key(namespace, queue);
 	durable_hint_inserted(&key, priority, first, last);
 	durable_levels_inserted(&key, priority);
-	durable_wakeup_note(&key, count);
+	owner = durable_queue_owner(queue);
+	if (OidIsValid(owner))
+		durable_wakeup_note_owner(owner, count);
+	else
+		durable_wakeup_note(&key, count);
 }
 
 void

@@ -24,6 +24,9 @@ enum
 /* The queue as the hints and the waiters know it. */
 extern DurableKey durable_queue_key(const text *namespace, const text *queue);
 
+/* The role that alone executes the queue's tasks, or InvalidOid. */
+extern Oid	durable_queue_owner(const text *queue);
+
 extern void durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
 								 text *namespace, text *queue);
 /* all of one queue and priority */

@@ -11,7 +11,6 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
-#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "base/plan.h"
@@ -304,78 +303,73 @@ static DurablePlan namespaces_plan = {
 	.argtypes = {REGROLEOID},
 };
 
-/* What a session that works asks before each claim; forgotten when a definition
- * changes (triggers on both tables see to it). */
-static struct
-{
-	Oid			owner;			/* InvalidOid: nothing is known */
-	Oid			tables[2];
-	MemoryContext context;
-	text	  **names;
-	int			n;
-}			known_namespaces;
+/* Whenever the tables' triggers say that a row changed. */
+static uint64 definitions_version = 1;
+static Oid	workflow_table = InvalidOid;
+static Oid	handler_table = InvalidOid;
 
 static void
-forget_namespaces(Datum arg, Oid relid)
+definitions_changed(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid || relid == known_namespaces.tables[0] ||
-		relid == known_namespaces.tables[1])
-		known_namespaces.owner = InvalidOid;
+	if (relid == InvalidOid || relid == workflow_table || relid == handler_table)
+		definitions_version++;
+}
+
+uint64
+durable_definitions_version(void)
+{
+	workflow_table = durable_rel(REL_WORKFLOW);
+	handler_table = durable_rel(REL_HANDLER);
+	return definitions_version;
 }
 
 void
 durable_workflow_init(void)
 {
-	CacheRegisterRelcacheCallback(forget_namespaces, (Datum) 0);
-}
-
-static void
-learn_namespaces(Oid owner)
-{
-	Datum		value = ObjectIdGetDatum(owner);
-	int			n;
-
-	if (known_namespaces.context == NULL)
-		known_namespaces.context = AllocSetContextCreate(TopMemoryContext, "durable namespaces",
-														 ALLOCSET_SMALL_SIZES);
-	MemoryContextReset(known_namespaces.context);
-	known_namespaces.tables[0] = durable_rel(REL_WORKFLOW);
-	known_namespaces.tables[1] = durable_rel(REL_HANDLER);
-	durable_plan_begin();
-	/* before the snapshot is taken: what it does not see clears this again */
-	known_namespaces.owner = owner;
-	n = (int) durable_plan_run(&namespaces_plan, &value, NULL);
-	known_namespaces.names = MemoryContextAlloc(known_namespaces.context,
-												sizeof(text *) * Max(n, 1));
-	for (known_namespaces.n = 0; known_namespaces.n < n; known_namespaces.n++)
-		known_namespaces.names[known_namespaces.n] =
-			durable_plan_text(known_namespaces.n, 1, known_namespaces.context);
-	durable_plan_end();
+	CacheRegisterRelcacheCallback(definitions_changed, (Datum) 0);
 }
 
 text **
 durable_namespaces_of(Oid owner, int *n)
 {
+	MemoryContext caller = CurrentMemoryContext;
+	Datum		value = ObjectIdGetDatum(owner);
 	text	  **namespaces;
 
-	if (known_namespaces.owner != owner)
-	{
-		/* an error on the way leaves nothing half known */
-		known_namespaces.n = 0;
-		PG_TRY();
-		{
-			learn_namespaces(owner);
-		}
-		PG_CATCH();
-		{
-			known_namespaces.owner = InvalidOid;
-			PG_RE_THROW();
-		}
-		PG_END_TRY();
-	}
-	*n = known_namespaces.n;
-	namespaces = palloc(sizeof(text *) * Max(*n, 1));
+	durable_plan_begin();
+	*n = (int) durable_plan_run(&namespaces_plan, &value, NULL);
+	namespaces = MemoryContextAlloc(caller, sizeof(text *) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
-		namespaces[i] = DatumGetTextPCopy(PointerGetDatum(known_namespaces.names[i]));
+		namespaces[i] = durable_plan_text(i, 1, caller);
+	durable_plan_end();
 	return namespaces;
+}
+
+static DurablePlan owners_plan = {
+	.name = "owners of definitions",
+	.sql =
+	"SELECT w.owner::pg_catalog.oid, w.namespace FROM durable.workflow w"
+	" UNION SELECT h.owner::pg_catalog.oid, h.namespace FROM durable.handler h"
+	" ORDER BY 1, 2",
+};
+
+int
+durable_owners(DurableOwner **owners)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	int			n;
+
+	durable_plan_begin();
+	n = (int) durable_plan_run(&owners_plan, NULL, NULL);
+	*owners = MemoryContextAlloc(caller, sizeof(DurableOwner) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		bool		isnull;
+
+		(*owners)[i].role = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i],
+														   SPI_tuptable->tupdesc, 1, &isnull));
+		(*owners)[i].namespace = durable_plan_text(i, 2, caller);
+	}
+	durable_plan_end();
+	return n;
 }

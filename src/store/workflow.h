@@ -49,6 +49,19 @@ extern int	durable_handler_delete(text *namespace, text *name);
 
 /* The namespaces where this role has definitions; palloc'd. */
 extern text **durable_namespaces_of(Oid owner, int *n);
+
+/* Who has definitions where, in order of roles; palloc'd. */
+typedef struct DurableOwner
+{
+	Oid			role;
+	text	   *namespace;
+} DurableOwner;
+
+extern int	durable_owners(DurableOwner **owners);
+
+/* Another number means that the two above have to be asked again. */
+extern uint64 durable_definitions_version(void);
+
 extern void durable_workflow_init(void);
 
 /* The queue whose tasks only this role executes. */

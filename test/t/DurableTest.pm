@@ -23,14 +23,16 @@ my @CONF = (
 	'restart_after_crash = on',
 	"timezone = 'UTC'");
 
-# durable_node(NAME, { preload => 0, start => 0, init => {...} }, CONF LINE...):
-# a running server with the extension in the database postgres.
+# durable_node(NAME, { preload => 0, start => 0, background => 1, init => {...} },
+# CONF LINE...): a running server with the extension in the database postgres. Its
+# background workers do nothing, unless asked for.
 sub durable_node
 {
 	my ($name, $options, @conf) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init(%{ $options->{init} // {} });
 	unshift @conf, "shared_preload_libraries = 'durable'" if $options->{preload} // 1;
+	unshift @conf, 'durable.background = off' unless $options->{background};
 	$node->append_conf('postgresql.conf', join("\n", @CONF, @conf));
 	return $node unless $options->{start} // 1;
 	$node->start;
