@@ -20,6 +20,7 @@ CREATE TABLE durable.run (
 	awaited_last		int,
 	awaited_left		int,
 	fail_fast			boolean,
+	recovery_attempts	int NOT NULL,
 	status				text COLLATE "C" NOT NULL,
 	turn_state			text COLLATE "C" NOT NULL,
 	run_id				text COLLATE "C" NOT NULL,
@@ -113,6 +114,21 @@ CREATE FUNCTION durable.cancel(run_id text, reason text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_cancel_run';
 COMMENT ON FUNCTION durable.cancel(text, text) IS
 'end a run and its children as cancelled; the status afterwards, NULL for an unknown run';
+
+CREATE FUNCTION durable.requeue(run_id text) RETURNS text
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_requeue_run';
+COMMENT ON FUNCTION durable.requeue(text) IS
+'let a failed or dead run go on where it failed, with its failed children; make any other that has not ended look again, away from whoever executes it; pending, or NULL for an unknown run';
+
+CREATE FUNCTION durable.retry(run_id text) RETURNS text
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_retry_run';
+COMMENT ON FUNCTION durable.retry(text) IS
+'let a failed or dead run go on where it failed, with its failed children; refused for any other';
+
+CREATE FUNCTION durable.retry_with_input(run_id text, input jsonb) RETURNS text
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_retry_with_input';
+COMMENT ON FUNCTION durable.retry_with_input(text, jsonb) IS
+'start the run''s workflow anew, in its newest version, with another input and the run''s tags, priority, attributes and headers; the new run''s id';
 
 CREATE FUNCTION durable.signal(token text, payload jsonb DEFAULT NULL, namespace text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_signal';

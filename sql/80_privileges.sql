@@ -129,6 +129,9 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.fail_run'),
 		('work', 'EXECUTE ON ROUTINE durable.run_id'),
 		('work', 'EXECUTE ON ROUTINE durable.run_namespace'),
+		('manage', 'EXECUTE ON ROUTINE durable.requeue'),
+		('manage', 'EXECUTE ON ROUTINE durable.retry'),
+		('manage', 'EXECUTE ON ROUTINE durable.retry_with_input'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
 	) AS v(p, o) WHERE p = $1;

@@ -14,6 +14,7 @@
 #include "fmgr.h"
 
 #include "base/commit.h"
+#include "base/executing.h"
 #include "base/compat.h"
 #include "base/extension_state.h"
 #include "base/guc.h"
@@ -36,6 +37,7 @@ _PG_init(void)
 	durable_security_init();
 	durable_extension_state_init();
 	durable_commit_init();
+	durable_executing_init();
 	durable_hint_init();
 	durable_wakeup_init();
 	durable_queue_init();

@@ -182,9 +182,14 @@ dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
 	op.target = durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true));
 	op.has_priority = !PG_ARGISNULL(8);
 	op.priority = op.has_priority ? PG_GETARG_INT32(8) : 0;
-	if (durable_turn_next(turn, KIND_STEP, name, &seq) != NULL)
+	checkpoint = durable_turn_next(turn, KIND_STEP, name, &seq);
+	/* one without a task is of a run that was requeued */
+	if (checkpoint != NULL &&
+		(checkpoint->status != CHECKPOINT_PENDING || checkpoint->task != 0))
 		return seq;
 	(void) add_operation(turn, seq, &op);
+	if (checkpoint != NULL)
+		return seq;
 	checkpoint = durable_turn_record(turn, seq, KIND_STEP, name, CHECKPOINT_PENDING, NULL);
 	checkpoint->input = keep_jsonb(turn, input);
 	return seq;

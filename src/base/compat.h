@@ -17,6 +17,9 @@
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
 #include "utils/acl.h"
 #include "utils/regproc.h"
 #include "utils/wait_event.h"
@@ -129,6 +132,17 @@ compat_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
 	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
 #else
 	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* 17: a backend's number counts from 0 and is called so */
+static inline PGPROC *
+compat_vxid_proc(const VirtualTransactionId *vxid)
+{
+#if PG_VERSION_NUM >= 170000
+	return vxid->procNumber == INVALID_PROC_NUMBER ? NULL : ProcNumberGetProc(vxid->procNumber);
+#else
+	return vxid->backendId == InvalidBackendId ? NULL : BackendIdGetProc(vxid->backendId);
 #endif
 }
 

@@ -22,6 +22,7 @@ int			durable_clock_offset = 0;
 int			durable_heartbeat_interval = 10000;
 int			durable_max_payload = 1024;
 int			durable_max_reclaims = 3;
+int			durable_max_recovery_attempts = -1;
 char	   *durable_namespace = NULL;
 int			durable_poll_interval = 200;
 int			durable_result_retention = 7 * 24 * 60;
@@ -59,6 +60,11 @@ define_limits(void)
 							"How many lapsed claims of a task are taken over before the attempt fails.",
 							NULL,
 							&durable_max_reclaims, 3, 0, INT_MAX,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.max_recovery_attempts",
+							"How many lapsed claims of a run's turns are taken over in all before the run is dead.",
+							"-1 sets no limit over the whole life of a run.",
+							&durable_max_recovery_attempts, -1, -1, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("durable.poll_interval",
 							"How often a waiting session looks for work that no wake-up announced.",

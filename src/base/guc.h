@@ -16,6 +16,7 @@ extern int	durable_clock_offset;		/* s, tests only */
 extern int	durable_heartbeat_interval; /* ms */
 extern int	durable_max_payload;		/* kB */
 extern int	durable_max_reclaims;
+extern int	durable_max_recovery_attempts;
 extern char *durable_namespace;
 extern int	durable_poll_interval;		/* ms */
 extern int	durable_result_retention;	/* min, -1 = keep */

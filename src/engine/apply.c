@@ -69,7 +69,9 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->namespace = copy_text(&row, RUN_NAMESPACE);
 		turn->priority = DatumGetInt32(row.values[RUN_PRIORITY]);
 		turn->wakes = DatumGetInt32(row.values[RUN_WAKES]);
-		turn->started = !row.nulls[RUN_STARTED_AT];
+		/* a run that was requeued starts again */
+		turn->started = !row.nulls[RUN_STARTED_AT] &&
+			durable_run_status(&row) != RUN_PENDING;
 		turn->input = row.nulls[RUN_INPUT] ? NULL : DatumGetJsonbPCopy(row.values[RUN_INPUT]);
 		turn->history = durable_checkpoints_load(id, &turn->nhistory);
 		turn->space = Max(16, turn->nhistory);
@@ -143,6 +145,7 @@ dispatch_step(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *
 		queue = durable_handler_find(turn->namespace, checkpoint->name, &handler) ?
 			durable_owner_queue(handler.owner) : checkpoint->name;
 	checkpoint->task = durable_sequence_next(SEQ_TASK);
+	checkpoint->changed = true;
 	for (int i = 0; i < TASK_COLUMNS; i++)
 		durable_row_set_null(&row, i);
 	durable_row_set(&row, TASK_ID, Int64GetDatum(checkpoint->task));
@@ -340,7 +343,9 @@ update_run(DurableTurn *turn, DurableRun *run)
 
 	if (!turn->started)
 	{
-		durable_row_set(&run->row, RUN_STARTED_AT, TimestampTzGetDatum(durable_clock_now()));
+		if (run->row.nulls[RUN_STARTED_AT])
+			durable_row_set(&run->row, RUN_STARTED_AT,
+							TimestampTzGetDatum(durable_clock_now()));
 		durable_run_set_status(&run->row, RUN_RUNNING);
 		turn->started = changed = true;
 	}

@@ -27,12 +27,15 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/commit.h"
+#include "base/executing.h"
 #include "base/json.h"
 #include "engine/apply.h"
 #include "engine/claim.h"
 #include "engine/execute.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/recover.h"
 #include "engine/run.h"
 #include "engine/settle.h"
 #include "engine/turn.h"
@@ -76,6 +79,7 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 		return false;
 	durable_lease_hold(item->lease.id);
 	lease_in_hand = item->lease.id;
+	durable_executing_begin(item->id);
 	return true;
 }
 
@@ -83,7 +87,7 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
  * Looks a handler up and calls it, in a subtransaction. On failure *error is what
  * was raised, and nothing of it is left. Its deferred constraints are checked
  * here, too: at the commit it would be too late to record that they failed.
- * Cancel and shutdown requests go through.
+ * Cancel requests and statement timeouts go through.
  */
 static bool
 call_handler(text *handler, Jsonb *input, MemoryContext context,
@@ -125,8 +129,7 @@ call_handler(text *handler, Jsonb *input, MemoryContext context,
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(before);
 		CurrentResourceOwner = owner;
-		if (data->sqlerrcode == ERRCODE_QUERY_CANCELED ||
-			data->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+		if (durable_is_interrupt(data))
 			ReThrowError(data);
 		MemoryContextSwitchTo(context);
 		*error = durable_error_to_json(data);
@@ -240,7 +243,7 @@ do_local_step(DurableTurn *turn, const DurableLease *lease, bool *replayed, bool
 static DurableTurn *
 new_turn(void)
 {
-	MemoryContext context = AllocSetContextCreate(PortalContext, "durable turn",
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "durable turn",
 												  ALLOCSET_DEFAULT_SIZES);
 	DurableTurn *turn = MemoryContextAllocZero(context, sizeof(DurableTurn));
 
@@ -272,6 +275,7 @@ give_back(const DurableWorkItem *item)
 	durable_probe_close(&by_id);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
+	durable_executing_end();
 	SPI_commit();
 }
 
@@ -306,6 +310,8 @@ apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 		SPI_rollback();
 		return false;
 	}
+	if (applied == APPLIED)
+		durable_executing_end();
 	SPI_commit();
 	if (applied == APPLY_AGAIN)
 		return load_turn(turn, item);
@@ -358,19 +364,49 @@ execute_step(const DurableWorkItem *item)
 	target.error = error;
 	if (durable_settle_as_worker(&item->lease.token,
 								 succeeded ? SETTLE_COMPLETE : SETTLE_FAIL, &target, 1) == 1)
+	{
+		durable_executing_end();
 		SPI_commit();
+	}
 	else
 		SPI_rollback();
 	MemoryContextDelete(step->context);
 }
 
-void
-durable_execute(const DurableWorkItem *item)
+static void
+execute(const DurableWorkItem *item)
 {
+	durable_commit_flush_claim();
 	if (item->is_turn)
 		execute_turn(item);
 	else
 		execute_step(item);
+	/* no more, if it was settled */
+	durable_executing_lost();
+}
+
+void
+durable_execute(const DurableWorkItem *item)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		execute(item);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		durable_current_turn = durable_current_step = NULL;
+		if (!durable_recover_from_error(item, error))
+			ReThrowError(error);
+		durable_executing_lost();
+	}
+	PG_END_TRY();
 	durable_execute_end();
 }
 
@@ -380,6 +416,7 @@ durable_execute_end(void)
 	if (lease_in_hand != 0)
 		durable_lease_let_go(lease_in_hand);
 	lease_in_hand = 0;
+	durable_executing_end();
 	durable_current_turn = NULL;
 	durable_current_step = NULL;
 }

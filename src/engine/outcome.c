@@ -12,12 +12,14 @@
 #include "postgres.h"
 
 #include "common/pg_prng.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
 #include "base/guc.h"
 #include "base/json.h"
 #include "engine/outcome.h"
+#include "engine/recover.h"
 #include "engine/retry.h"
 #include "engine/run.h"
 #include "store/delayed.h"
@@ -51,6 +53,30 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 	return TM_Ok;
 }
 
+bool
+durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
+{
+	int64		id = DatumGetInt64(task->values[TASK_ID]);
+	int32		priority = DatumGetInt32(task->values[TASK_PRIORITY]);
+	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
+	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
+	bool		found = false;
+
+	if (delayed_until == 0 && !task->nulls[TASK_RUN_AT])
+		delayed_until = DatumGetTimestampTz(task->values[TASK_RUN_AT]);
+	/* twice: a promotion may be moving it from the one list to the other */
+	for (int i = 0; i < 2 && !found; i++)
+	{
+		durable_snapshot_push();
+		found = durable_ready_remove(id, priority, namespace, queue) ||
+			(delayed_until != 0 && durable_delayed_remove(id, delayed_until, namespace, queue));
+		durable_snapshot_pop();
+		if (delayed_until == 0)
+			break;
+	}
+	return found;
+}
+
 TM_Result
 durable_outcome_end(DurableTables *tables, DurableRow *task,
 					const DurableOutcome *outcome, TimestampTz now, bool wait)
@@ -61,7 +87,7 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 	if (durable_task_is(task, "step"))
 		return durable_run_step_ended(tables, task, outcome, now, wait);
 	if (durable_task_is(task, "turn"))
-		return durable_run_turn_lost(tables, task, outcome->error, wait);
+		return durable_run_die(DatumGetInt64(task->values[TASK_ID]), outcome->error);
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK),
 								   &task->tid, wait);
 	if (result != TM_Ok)
@@ -126,6 +152,8 @@ durable_outcome_lapsed(DurableTables *tables, DurableRow *task, int64 lease,
 {
 	int32		reclaims = DatumGetInt32(task->values[TASK_RECLAIMS]);
 
+	if (durable_task_is(task, "turn"))
+		return durable_recover_turn(tables, task, lease, now, wait);
 	durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(reclaims + 1));
 	if (reclaims >= durable_max_reclaims)
 	{

@@ -32,8 +32,6 @@
 #include "base/security.h"
 #include "engine/outcome.h"
 #include "engine/settle.h"
-#include "store/delayed.h"
-#include "store/ready.h"
 #include "store/task.h"
 
 /* Results written at once by one complete_many. */
@@ -379,32 +377,6 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampT
 	return holds;
 }
 
-/* Out of whichever list it is in, waiting for a claim or a promotion that has it
- * in hand. A task that is in neither list is claimed. */
-static void
-unlist(const DurableRow *task)
-{
-	int64		id = DatumGetInt64(task->values[TASK_ID]);
-	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
-	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
-
-	/* twice: a promotion may be moving it from the one list to the other */
-	for (int i = 0; i < 2; i++)
-	{
-		bool		found;
-
-		durable_snapshot_push();
-		found = durable_ready_remove(id, DatumGetInt32(task->values[TASK_PRIORITY]),
-									 namespace, queue) ||
-			(!task->nulls[TASK_RUN_AT] &&
-			 durable_delayed_remove(id, DatumGetTimestampTz(task->values[TASK_RUN_AT]),
-									namespace, queue));
-		durable_snapshot_pop();
-		if (found || task->nulls[TASK_RUN_AT])
-			return;
-	}
-}
-
 /*
  * The list entry goes first: a transaction that claims a task and settles it
  * has the entry before the row, too. So this is called twice, with tid invalid
@@ -431,7 +403,7 @@ try_cancel(text *namespace, text *task_id, ItemPointer tid, TM_Result *result)
 	found = found && durable_task_is(&task, "task");
 	if (found && !ItemPointerIsValid(tid))
 	{
-		unlist(&task);
+		(void) durable_outcome_unlist(&task, 0);
 		*tid = task.tid;
 	}
 	else if (found && ItemPointerEquals(tid, &task.tid))

@@ -32,6 +32,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
+#include "base/executing.h"
 #include "base/json.h"
 #include "base/names.h"
 #include "engine/turn.h"
@@ -271,7 +272,7 @@ durable_turn_replay(DurableTurn *turn)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(turn->context);
 		CurrentResourceOwner = owner;
-		if (!turn->ended && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		if (durable_is_interrupt(error))
 			ReThrowError(error);
 		if (!turn->ended || turn->fatal || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
 			body_failed(turn, error);
