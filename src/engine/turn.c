@@ -7,8 +7,8 @@
  * The body is an ordinary function. The functions that it calls look their
  * position up in the history; the first that cannot answer notes why and raises
  * an error of class "query canceled", which WHEN OTHERS does not catch. A body
- * that catches it by name is found out: every later call raises again, and if
- * it returns all the same its run fails.
+ * that catches it by name is found out: the next call raises an error that not even
+ * that catches, and if it returns all the same its run fails, too.
  *
  *-------------------------------------------------------------------------
  */
@@ -54,6 +54,18 @@ end_turn(DurableTurn *turn)
 	pg_unreachable();
 }
 
+/* The body has caught the end of its turn, perhaps in a loop. A failed assertion is
+ * the other thing that WHEN OTHERS does not catch. */
+static void
+end_swallower(DurableTurn *turn)
+{
+	turn->swallowed = true;
+	ereport(ERROR,
+			errcode(ERRCODE_ASSERT_FAILURE),
+			errmsg("the turn has ended, and its body went on"),
+			errhint("A workflow body must let the error that ends its turn pass."));
+}
+
 DurableTurn *
 durable_turn_require(const char *function)
 {
@@ -67,7 +79,9 @@ durable_turn_require(const char *function)
 				errcode(ERRCODE_DURABLE_NO_TURN),
 				errmsg("%s can only be called by the body of a workflow", function),
 				errhint("Register the calling function with durable.register_workflow and start it with durable.start."));
-	if (durable_current_turn->ended || durable_current_turn->fatal)
+	if (durable_current_turn->ended)
+		end_swallower(durable_current_turn);
+	if (durable_current_turn->fatal)
 		end_turn(durable_current_turn);
 	return durable_current_turn;
 }
@@ -201,19 +215,22 @@ body_failed(DurableTurn *turn, ErrorData *error)
 }
 
 static void
+body_went_on(DurableTurn *turn)
+{
+	turn->decision = DECISION_FAILED;
+	if (turn->fatal)
+		return;
+	turn->error = durable_json_error_full("the body caught the error that ends its turn and went on",
+										  unpack_sql_state(ERRCODE_DURABLE_TURN_SWALLOWED),
+										  false);
+}
+
+static void
 body_returned(DurableTurn *turn, Jsonb *output)
 {
-	if (turn->fatal)
+	if (turn->fatal || turn->ended)
 	{
-		turn->decision = DECISION_FAILED;
-		return;
-	}
-	if (turn->ended)
-	{
-		turn->decision = DECISION_FAILED;
-		turn->error = durable_json_error_full("the body caught the error that ends its turn and went on",
-											  unpack_sql_state(ERRCODE_DURABLE_TURN_SWALLOWED),
-											  false);
+		body_went_on(turn);
 		return;
 	}
 	turn->decision = DECISION_COMPLETED;
@@ -225,6 +242,7 @@ begin_replay(DurableTurn *turn)
 {
 	turn->next_seq = 0;
 	turn->ended = false;
+	turn->swallowed = false;
 	turn->fatal = false;
 	turn->operations = NIL;
 	turn->logs = NIL;
@@ -274,7 +292,9 @@ durable_turn_replay(DurableTurn *turn)
 		CurrentResourceOwner = owner;
 		if (durable_is_interrupt(error))
 			ReThrowError(error);
-		if (!turn->ended || turn->fatal || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
+		if (turn->swallowed)
+			body_went_on(turn);
+		else if (!turn->ended || turn->fatal || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
 			body_failed(turn, error);
 	}
 	PG_END_TRY();

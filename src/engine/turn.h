@@ -76,6 +76,7 @@ typedef struct DurableTurn
 	/* of the replay under way */
 	int			next_seq;
 	bool		ended;			/* a function has ended it */
+	bool		swallowed;		/* … and the body has called another one */
 	List	   *operations;		/* DurableOperation, new in this replay */
 	List	   *logs;			/* DurableLogEntry */
 	Jsonb	   *attributes;		/* to be merged into the run's, or NULL */
