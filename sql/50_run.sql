@@ -121,6 +121,11 @@ RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_cancel_run';
 COMMENT ON FUNCTION durable.cancel(text, text) IS
 'end a run and its children as cancelled; the status afterwards, NULL for an unknown run';
 
+CREATE FUNCTION durable.redispatch(run_id text)
+RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_redispatch';
+COMMENT ON FUNCTION durable.redispatch(text) IS
+'dispatch a live run''s pending steps again whose tasks are gone; how many, NULL for an unknown run';
+
 CREATE FUNCTION durable.signal(token text, payload jsonb DEFAULT NULL, namespace text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_signal';
 COMMENT ON FUNCTION durable.signal(text, jsonb, text) IS

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -21,7 +22,9 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/security.h"
+#include "engine/check.h"
 #include "engine/run.h"
+#include "engine/step.h"
 #include "engine/turn.h"
 #include "store/run.h"
 #include "store/workflow.h"
@@ -29,6 +32,7 @@
 DURABLE_FUNCTION(durable_start);
 DURABLE_FUNCTION(durable_start_many);
 DURABLE_FUNCTION(durable_cancel_run);
+DURABLE_FUNCTION(durable_redispatch);
 DURABLE_FUNCTION(durable_signal);
 DURABLE_FUNCTION(durable_result);
 
@@ -103,13 +107,17 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 	spec->headers = durable_arg_payload(fcinfo, 9, "headers");
 }
 
-/* A taken id must be one that the caller may know of. */
+/* The input is checked first, also for a run that exists (F-START-3). A taken id must
+ * be one that the caller may know of. */
 static void
 start_one(DurableRunSpec *spec)
 {
 	int64		id;
 	DurableRow	row;
 
+	durable_check_require(spec->workflow->input_check, spec->workflow->owner,
+						  spec->input == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(spec->input)),
+						  "input of workflow", spec->workflow->name);
 	if (durable_run_start(spec))
 		return;
 	durable_snapshot_push();
@@ -205,6 +213,33 @@ durable_cancel_run(PG_FUNCTION_ARGS)
 		PG_RETURN_TEXT_P(cstring_to_text(durable_run_status_name(RUN_CANCELLED)));
 	(void) read_run(fcinfo, PRIVILEGE_START, &row);
 	PG_RETURN_DATUM(row.values[RUN_STATUS]);
+}
+
+Datum
+durable_redispatch(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+	DurableRun	run;
+	int			lost = 0;
+
+	durable_require_writable("durable.redispatch()");
+	if (!read_run(fcinfo, PRIVILEGE_START, &row))
+		PG_RETURN_NULL();
+	durable_snapshot_push();
+	if (durable_run_open(&run, DatumGetInt64(row.values[RUN_ID]), true) == TM_Ok)
+	{
+		lost = durable_step_forget_lost(&run);
+		if (lost > 0)
+		{
+			durable_snapshot_push();
+			durable_run_wake(&run);
+			durable_snapshot_pop();
+		}
+		durable_run_close(&run);
+	}
+	durable_snapshot_pop();
+	CommandCounterIncrement();
+	PG_RETURN_INT32(lost);
 }
 
 Datum

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * maintain.c
- *	  What becomes due by itself: delayed tasks, lapsed claims, old results.
+ *	  What becomes due by itself: delayed tasks, lapsed claims, timeouts.
  *
  * Every claim calls this first, for its own queues, so a queue needs no process
  * of its own. Scan hints make the calls that find nothing cost nothing; without
@@ -29,6 +29,7 @@
 #include "base/plan.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/lease.h"
 #include "store/ready.h"
@@ -248,13 +249,15 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 			break;
 		(void) durable_promote_due(namespace, queues[i], now, max_tasks, &due);
 		next = Min(next, due);
+		(void) durable_timeout_expire(namespace, queues[i], now, max_tasks, &due);
+		next = Min(next, due);
 	}
 	return next;
 }
 
 void
 durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over,
-					 int64 *rounds)
+					 int64 *rounds, int64 *timed_out)
 {
 	DurableListName *lists;
 	TimestampTz next;
@@ -270,4 +273,5 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 		*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
 												max - ended, &ended, &next);
 	*rounds = ended;
+	*timed_out += durable_timeout_expire_all(now, max);
 }

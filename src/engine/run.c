@@ -24,6 +24,7 @@
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
+#include "engine/timeout.h"
 #include "store/checkpoint.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -198,6 +199,7 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 		durable_writer_open(&writer, REL_TASK);
 		(void) durable_writer_delete(&writer, &task.tid, true);
 		durable_writer_close(&writer);
+		durable_timeout_ended(&task);
 	}
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
@@ -409,6 +411,8 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	if (result != TM_Ok)
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+	if (result == TM_Ok)
+		durable_timeout_ended(task);
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{
 		durable_snapshot_push();

@@ -12,6 +12,7 @@
 
 #include "engine/tables.h"
 #include "engine/turn.h"
+#include "store/run.h"
 
 /* Queues the tasks of an operation: of its pending positions those that have none.
  * The run is locked; the caller writes the checkpoints and the run. */
@@ -25,5 +26,12 @@ extern void durable_step_store_window(DurableTurn *turn, DurableRow *run);
  * woken. *changed is set when the run's row was changed. */
 extern bool durable_step_result(DurableTables *tables, DurableRow *run, int seq,
 								bool failed, bool *changed);
+
+/*
+ * Pending steps of a locked live run whose tasks are gone: the body dispatches them
+ * again when it comes there next. How many; 0 changed nothing. The caller wakes the
+ * run, which writes its row.
+ */
+extern int	durable_step_forget_lost(DurableRun *run);
 
 #endif							/* DURABLE_STEP_H */
