@@ -137,6 +137,11 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'durable_retry_with_input';
 COMMENT ON FUNCTION durable.retry_with_input(text, jsonb) IS
 'start the run''s workflow anew, in its newest version, with another input and the run''s tags, priority, attributes and headers; the new run''s id';
 
+CREATE FUNCTION durable.redispatch(run_id text)
+RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_redispatch';
+COMMENT ON FUNCTION durable.redispatch(text) IS
+'dispatch a live run''s pending steps again whose tasks are gone; how many, NULL for an unknown run';
+
 CREATE FUNCTION durable.signal(token text, payload jsonb DEFAULT NULL, namespace text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_signal';
 COMMENT ON FUNCTION durable.signal(text, jsonb, text) IS

@@ -20,6 +20,7 @@ ALTER TABLE durable.lease ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.task_result ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.task_progress ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.queue ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.task_deadline ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.task FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.task_ready FOR SELECT
@@ -29,6 +30,8 @@ CREATE POLICY namespace_read ON durable.task_delayed FOR SELECT
 CREATE POLICY namespace_read ON durable.lease FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.task_result FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.task_deadline FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.queue FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
@@ -88,13 +91,14 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.require_access'),
 		('read', 'EXECUTE ON ROUTINE durable.engine_now'),
 		('read', 'SELECT ON durable.task, durable.task_ready, durable.task_delayed, '
-			  || 'durable.task_result, durable.task_progress, durable.queue'),
+			  || 'durable.task_result, durable.task_progress, durable.task_deadline, durable.queue'),
 		-- not the token: whoever knows it may settle
 		('read', 'SELECT (id, lease_until, claimed_at, kind, namespace, queue, worker, ids) '
 			  || 'ON durable.lease'),
 		('start', 'EXECUTE ON ROUTINE durable.start'),
 		('start', 'EXECUTE ON ROUTINE durable.start_many'),
 		('start', 'EXECUTE ON ROUTINE durable.cancel'),
+		('start', 'EXECUTE ON ROUTINE durable.redispatch'),
 		('signal', 'EXECUTE ON ROUTINE durable.signal'),
 		('read', 'EXECUTE ON ROUTINE durable.get_run'),
 		('read', 'EXECUTE ON ROUTINE durable.result'),
@@ -109,6 +113,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.unregister_handler'),
 		('work', 'EXECUTE ON ROUTINE durable.work'),
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
+		('work', 'EXECUTE ON ROUTINE durable.side_effect'),
 		('work', 'EXECUTE ON ROUTINE durable.step'),
 		('work', 'EXECUTE ON ROUTINE durable.step_async'),
 		('work', 'EXECUTE ON ROUTINE durable.step_all'),

@@ -178,11 +178,11 @@ durable_heartbeat(PG_FUNCTION_ARGS)
 	void	   *progress = durable_arg_payload(fcinfo, 2, "progress");
 	int64		id;
 	TimestampTz since;
+	int64		least;
 
 	durable_require_writable("durable.heartbeat()");
-	if (!durable_token_holds(token, task_id, &id, &since))
+	if (!durable_token_holds(token, task_id, &id, &since, &least))
 		PG_RETURN_BOOL(false);
-	durable_progress_store(id, durable_clock_now(), progress, since,
-						   (int64) durable_heartbeat_interval * 1000);
+	durable_progress_store(id, durable_clock_now(), progress, since, least);
 	PG_RETURN_BOOL(true);
 }

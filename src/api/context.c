@@ -21,6 +21,7 @@
 #include "engine/turn.h"
 
 DURABLE_FUNCTION(durable_local_step);
+DURABLE_FUNCTION(durable_side_effect);
 DURABLE_FUNCTION(durable_sleep);
 DURABLE_FUNCTION(durable_sleep_until);
 DURABLE_FUNCTION(durable_wait_for_signal);
@@ -120,6 +121,8 @@ durable_context_operation(DurableTurn *turn, int seq, const DurableOperation *re
 	op->version = keep_text(turn, read->version);
 	op->backoff = keep_interval(turn, read->backoff);
 	op->backoff_max = keep_interval(turn, read->backoff_max);
+	op->timeout = keep_interval(turn, read->timeout);
+	op->pickup_timeout = keep_interval(turn, read->pickup_timeout);
 	return op;
 }
 
@@ -139,23 +142,14 @@ durable_context_return(FunctionCallInfo fcinfo, Jsonb *value)
 	PG_RETURN_JSONB_P(value);
 }
 
-Datum
-durable_local_step(PG_FUNCTION_ARGS)
+static Jsonb *
+local_step(DurableTurn *turn, text *name, Jsonb *input, const DurableOperation *op)
 {
-	DurableTurn *turn = durable_turn_require("durable.local_step()");
-	text	   *handler = durable_arg_name(fcinfo, 0, "handler", false);
-	text	   *name = durable_arg_name(fcinfo, 2, "name", true);
-	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
-	DurableOperation policy = {0};
-	DurableCheckpoint *checkpoint;
 	int			seq;
+	DurableCheckpoint *checkpoint = durable_turn_next(turn, KIND_LOCAL, name, &seq);
 
-	if (name == NULL)
-		name = handler;
-	durable_context_policy(fcinfo, 3, &policy);
-	checkpoint = durable_turn_next(turn, KIND_LOCAL, name, &seq);
 	if (checkpoint != NULL && checkpoint->status != CHECKPOINT_PENDING)
-		return durable_context_return(fcinfo, durable_context_outcome(checkpoint));
+		return durable_context_outcome(checkpoint);
 	if (checkpoint != NULL && checkpoint->wake_at > durable_clock_now())
 		durable_turn_suspend(turn, checkpoint->wake_at);
 	if (checkpoint == NULL)
@@ -163,9 +157,32 @@ durable_local_step(PG_FUNCTION_ARGS)
 		checkpoint = durable_turn_record(turn, seq, KIND_LOCAL, name, CHECKPOINT_PENDING, NULL);
 		checkpoint->input = durable_context_keep(turn, input);
 	}
-	policy.target = handler;
-	durable_turn_run_step(turn, durable_context_operation(turn, seq, &policy));
-	PG_RETURN_NULL();
+	durable_turn_run_step(turn, durable_context_operation(turn, seq, op));
+	return NULL;
+}
+
+Datum
+durable_local_step(PG_FUNCTION_ARGS)
+{
+	DurableTurn *turn = durable_turn_require("durable.local_step()");
+	DurableOperation op = {.target = durable_arg_name(fcinfo, 0, "handler", false)};
+	text	   *name = durable_arg_name(fcinfo, 2, "name", true);
+	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
+
+	durable_context_policy(fcinfo, 3, &op);
+	return durable_context_return(fcinfo, local_step(turn, name != NULL ? name : op.target,
+													 input, &op));
+}
+
+Datum
+durable_side_effect(PG_FUNCTION_ARGS)
+{
+	DurableTurn *turn = durable_turn_require("durable.side_effect()");
+	DurableOperation op = {.target = durable_arg_name(fcinfo, 0, "handler", false)};
+	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
+
+	return durable_context_return(fcinfo, local_step(turn, cstring_to_text("sideEffect"),
+													 input, &op));
 }
 
 static void

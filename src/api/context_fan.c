@@ -189,10 +189,11 @@ static void
 raise_first(const DurableTurn *turn, const Fan *fan, int first_failed, int failed)
 {
 	Failure		failure = {.fan = fan, .failed = failed, .index = first_failed - fan->first};
-	ErrorContextCallback callback = {
-		.previous = error_context_stack, .callback = add_context, .arg = &failure
-	};
+	ErrorContextCallback callback;
 
+	callback.previous = error_context_stack;
+	callback.callback = add_context;
+	callback.arg = &failure;
 	error_context_stack = &callback;
 	durable_raise(turn->history[first_failed].error);
 }

@@ -31,9 +31,11 @@ void
 durable_context_step_options(FunctionCallInfo fcinfo, int first, DurableOperation *op)
 {
 	durable_context_policy(fcinfo, first, op);
-	op->target = durable_check_queue(durable_arg_name(fcinfo, first + 5, "queue", true));
-	op->has_priority = !PG_ARGISNULL(first + 6);
-	op->priority = op->has_priority ? PG_GETARG_INT32(first + 6) : 0;
+	op->timeout = durable_arg_window(fcinfo, first + 5, "timeout");
+	op->pickup_timeout = durable_arg_window(fcinfo, first + 6, "pickup_timeout");
+	op->target = durable_check_queue(durable_arg_name(fcinfo, first + 7, "queue", true));
+	op->has_priority = !PG_ARGISNULL(first + 8);
+	op->priority = op->has_priority ? PG_GETARG_INT32(first + 8) : 0;
 }
 
 void

@@ -56,7 +56,8 @@ Datum
 durable_sweep(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {
-		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired"
+		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired",
+		"timed_out"
 	};
 	int64		counts[lengthof(names)] = {0};
 	TimestampTz now = durable_clock_now();
@@ -65,7 +66,7 @@ durable_sweep(PG_FUNCTION_ARGS)
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
 	durable_require_active();
-	(void) durable_maintain_all(now, max, &counts[0], &counts[1], &counts[2]);
+	(void) durable_maintain_all(now, max, &counts[0], &counts[1], &counts[2], &counts[6]);
 	durable_maintain_old(now, max, &counts[3], &counts[4], &counts[5]);
 	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
 }

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -21,8 +22,10 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/security.h"
+#include "engine/check.h"
 #include "engine/recover.h"
 #include "engine/run.h"
+#include "engine/step.h"
 #include "engine/turn.h"
 #include "store/run.h"
 #include "store/workflow.h"
@@ -33,6 +36,7 @@ DURABLE_FUNCTION(durable_cancel_run);
 DURABLE_FUNCTION(durable_requeue_run);
 DURABLE_FUNCTION(durable_retry_run);
 DURABLE_FUNCTION(durable_retry_with_input);
+DURABLE_FUNCTION(durable_redispatch);
 DURABLE_FUNCTION(durable_signal);
 DURABLE_FUNCTION(durable_result);
 
@@ -107,13 +111,17 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 	spec->headers = durable_arg_payload(fcinfo, 9, "headers");
 }
 
-/* A taken id must be one that the caller may know of. */
+/* The input is checked first, also for a run that exists (F-START-3). A taken id must
+ * be one that the caller may know of. */
 static void
 start_one(DurableRunSpec *spec)
 {
 	int64		id;
 	DurableRow	row;
 
+	durable_check_require(spec->workflow->input_check, spec->workflow->owner,
+						  spec->input == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(spec->input)),
+						  "input of workflow", spec->workflow->name);
 	if (durable_run_start(spec))
 		return;
 	durable_snapshot_push();
@@ -321,6 +329,33 @@ durable_retry_with_input(PG_FUNCTION_ARGS)
 		spec.run_id = retry_id(DatumGetTextPP(row.values[RUN_RUN_ID]));
 	while (!durable_run_start(&spec));
 	PG_RETURN_TEXT_P(spec.run_id);
+}
+
+Datum
+durable_redispatch(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+	DurableRun	run;
+	int			lost = 0;
+
+	durable_require_writable("durable.redispatch()");
+	if (!read_run(fcinfo, PRIVILEGE_START, &row))
+		PG_RETURN_NULL();
+	durable_snapshot_push();
+	if (durable_run_open(&run, DatumGetInt64(row.values[RUN_ID]), true) == TM_Ok)
+	{
+		lost = durable_step_forget_lost(&run);
+		if (lost > 0)
+		{
+			durable_snapshot_push();
+			durable_run_wake(&run);
+			durable_snapshot_pop();
+		}
+		durable_run_close(&run);
+	}
+	durable_snapshot_pop();
+	CommandCounterIncrement();
+	PG_RETURN_INT32(lost);
 }
 
 Datum

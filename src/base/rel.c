@@ -67,6 +67,9 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_WAITER_PKEY] = "waiter_pkey",
 	[IDX_SIGNAL_PKEY] = "signal_buffer_pkey",
 	[IDX_RUN_LOG] = "run_log_pkey",
+	[REL_TASK_DEADLINE] = "task_deadline",
+	[IDX_DEADLINE_PKEY] = "task_deadline_pkey",
+	[IDX_DEADLINE_DUE] = "task_deadline_due",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

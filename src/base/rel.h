@@ -61,13 +61,16 @@ typedef enum DurableRel
 	IDX_WAITER_PKEY,
 	IDX_SIGNAL_PKEY,
 	IDX_RUN_LOG,
+	REL_TASK_DEADLINE,
+	IDX_DEADLINE_PKEY,
+	IDX_DEADLINE_DUE,
 	SEQ_TASK,
 	SEQ_LEASE,
 	REL_COUNT
 } DurableRel;
 
 /* Columns that partial indexes depend on (store/task.h, store/result.h). */
-#define DURABLE_TASK_ID_COLUMN 17
+#define DURABLE_TASK_ID_COLUMN 19
 #define DURABLE_RESULT_TASK_ID_COLUMN 11
 #define DURABLE_RESULT_LEASE_COLUMN 3
 

@@ -24,6 +24,7 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "engine/apply.h"
+#include "engine/check.h"
 #include "engine/run.h"
 #include "engine/step.h"
 #include "store/delayed.h"
@@ -80,7 +81,8 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->body = InvalidOid;
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
-			turn->workflow.owner == GetUserId())
+			turn->workflow.owner == GetUserId() &&
+			durable_check_exists(turn->workflow.input_check))
 			turn->body = durable_function_find(turn->workflow.body, &turn->body_strict);
 	}
 	durable_snapshot_pop();

@@ -23,6 +23,7 @@
 #include "base/ids.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/queue.h"
 #include "store/ready.h"
@@ -123,6 +124,7 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	}
 	else if (round->lease.queue != queue)
 		round->lease.queue = cstring_to_text("");
+	durable_timeout_claimed(&task, round->lease.id, round->now);
 	round->sink(&task, &round->lease, round->arg);
 	round->lease.ids[round->lease.nids++] = id;
 }

@@ -33,6 +33,7 @@
 #include "base/wakeup.h"
 #include "base/workers.h"
 #include "engine/apply.h"
+#include "engine/check.h"
 #include "engine/claim.h"
 #include "engine/execute.h"
 #include "engine/maintain.h"
@@ -89,6 +90,32 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 	return true;
 }
 
+/* *checking says what is wrong with it when a check raises. */
+static Jsonb *
+call_checked(const DurableHandler *handler, Jsonb *input, const char *volatile *checking)
+{
+	bool		strict;
+	Oid			function = durable_function_lookup(handler->handler, &strict);
+	int			settings = NewGUCNestLevel();
+	Jsonb	   *result;
+
+	*checking = "invalid_input";
+	durable_check_require(handler->input_check, handler->owner, input,
+						  "input of step", handler->name);
+	*checking = NULL;
+	durable_snapshot_push();
+	result = durable_function_call(function, strict, input);
+	durable_snapshot_pop();
+	AfterTriggerFireDeferred();
+	*checking = "invalid_output";
+	durable_check_require(handler->output_check, handler->owner, result,
+						  "output of step", handler->name);
+	*checking = NULL;
+	/* what it SET, the role included, is not for others */
+	AtEOXact_GUC(false, settings);
+	return result;
+}
+
 /*
  * Looks a handler up and calls it, in a subtransaction. On failure *error is what
  * was raised, and nothing of it is left. Its deferred constraints are checked
@@ -96,28 +123,20 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
  * Cancel requests and statement timeouts go through.
  */
 static bool
-call_handler(text *handler, Jsonb *input, MemoryContext context,
+call_handler(const DurableHandler *handler, Jsonb *input, MemoryContext context,
 			 Jsonb **output, Jsonb **error)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool succeeded = false;
+	const char *volatile checking = NULL;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(before);
 	PG_TRY();
 	{
-		bool		strict;
-		Oid			function = durable_function_lookup(handler, &strict);
-		int			settings = NewGUCNestLevel();
-		Jsonb	   *result;
+		Jsonb	   *result = call_checked(handler, input, &checking);
 
-		durable_snapshot_push();
-		result = durable_function_call(function, strict, input);
-		durable_snapshot_pop();
-		AfterTriggerFireDeferred();
-		/* what it SET, the role included, is not for others */
-		AtEOXact_GUC(false, settings);
 		MemoryContextSwitchTo(context);
 		*output = result == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(result));
 		MemoryContextSwitchTo(before);
@@ -139,6 +158,8 @@ call_handler(text *handler, Jsonb *input, MemoryContext context,
 			ReThrowError(data);
 		MemoryContextSwitchTo(context);
 		*error = durable_error_to_json(data);
+		if (checking != NULL)
+			*error = durable_json_merge(*error, durable_json_rejected(checking));
 		MemoryContextSwitchTo(before);
 	}
 	PG_END_TRY();
@@ -159,23 +180,39 @@ backoff_after(const DurableOperation *op, int attempt)
 	return durable_retry_delay(&policy, attempt, pg_prng_double(&pg_global_prng_state));
 }
 
+/* The error with those of the attempts before it. */
+static Jsonb *
+keep_attempt(DurableTurn *turn, Jsonb *error)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+	DurableCheckpoint *checkpoint = &turn->history[turn->step->seq];
+
+	if (turn->step->retries > 1)
+		error = durable_json_attempt(error, checkpoint->error, checkpoint->attempts,
+									 durable_clock_now());
+	MemoryContextSwitchTo(before);
+	return error;
+}
+
 /* The step's function, once. Its checkpoint then says what came of it. */
 static void
 run_local_step(DurableTurn *turn)
 {
 	DurableOperation *op = turn->step;
 	DurableCheckpoint *checkpoint = &turn->history[op->seq];
+	DurableHandler handler = {.handler = op->target};
 	Jsonb	   *output = NULL;
 	Jsonb	   *error = NULL;
 	bool		succeeded;
 
 	durable_worker_report_step(op->target);
 	durable_current_step = turn;
-	succeeded = call_handler(op->target, checkpoint->input, turn->context,
-							 &output, &error);
+	succeeded = call_handler(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;
 	checkpoint->changed = true;
 	checkpoint->wake_at = 0;
+	if (!succeeded)
+		error = keep_attempt(turn, error);
 	if (succeeded || checkpoint->attempts >= op->retries ||
 		!durable_json_is_retryable(error))
 	{
@@ -365,7 +402,7 @@ execute_step(const DurableWorkItem *item)
 	step->namespace = item->namespace;
 	step->run_id = item->run_id;
 	durable_current_step = step;
-	succeeded = call_handler(handler.handler, item->input, step->context, &output, &error);
+	succeeded = call_handler(&handler, item->input, step->context, &output, &error);
 	durable_current_step = NULL;
 	target.output = output;
 	target.error = error;

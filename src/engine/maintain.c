@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * maintain.c
- *	  What becomes due by itself: delayed tasks, lapsed claims, old results.
+ *	  What becomes due by itself: delayed tasks, lapsed claims, timeouts.
  *
  * Every claim calls this first, for its own queues, so a queue needs no process
  * of its own. Scan hints make the calls that find nothing cost nothing; without
@@ -31,6 +31,7 @@
 #include "base/security.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/lease.h"
 #include "store/progress.h"
@@ -252,16 +253,19 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 			break;
 		*moved += durable_promote_due(namespace, queues[i], now, max_tasks, &due);
 		next = Min(next, due);
+		(void) durable_timeout_expire(namespace, queues[i], now, max_tasks, &due);
+		next = Min(next, due);
 	}
 	return next;
 }
 
 TimestampTz
 durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over,
-					 int64 *rounds)
+					 int64 *rounds, int64 *timed_out)
 {
 	DurableListName *lists;
 	TimestampTz next = DURABLE_POSITION_END;
+	TimestampTz due_timeout;
 	int			ended = 0;
 	int			n;
 
@@ -288,7 +292,8 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 		next = Min(next, due);
 	}
 	*rounds = ended;
-	return next;
+	*timed_out += durable_timeout_expire_all(now, max, &due_timeout);
+	return Min(next, due_timeout);
 }
 
 int

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * maintain.h
- *	  What becomes due by itself: delayed tasks, lapsed claims, old results.
+ *	  What becomes due by itself: delayed tasks, lapsed claims, timeouts.
  *
  *-------------------------------------------------------------------------
  */
@@ -41,16 +41,17 @@ extern int	durable_take_over_lapsed(text *namespace, text *queue, TimestampTz no
 /* Whether the round holds a task of one of the queues. */
 extern bool durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues);
 
-/* Both, for some queues; returns when the next of them is due, and adds the due
- * tasks to *moved. */
+/* Both and timeouts, for some queues; returns when the next of them is due, and adds
+ * the due tasks to *moved. */
 extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
 									TimestampTz now, int max_tasks, int max_rounds,
 									int *moved);
 
-/* Both, for the whole database; adds up what was done, and returns when the next
+/* All three, for the whole database; adds up what was done, and returns when the next
  * of them is due (not after now: there is more). */
 extern TimestampTz durable_maintain_all(TimestampTz now, int max, int64 *promoted,
-										int64 *taken_over, int64 *rounds);
+										int64 *taken_over, int64 *rounds,
+										int64 *timed_out);
 
 /* Takes over the claims of sessions that are gone, whatever their leases say.
  * Returns how many tasks went back. */

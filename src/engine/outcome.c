@@ -22,6 +22,7 @@
 #include "engine/recover.h"
 #include "engine/retry.h"
 #include "engine/run.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/ready.h"
 #include "store/task.h"
@@ -50,6 +51,7 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 	else
 		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id,
 							 priority, namespace, queue);
+	durable_timeout_queued(task, Max(run_at, now));
 	return TM_Ok;
 }
 
@@ -126,6 +128,9 @@ durable_outcome_failed(DurableTables *tables, DurableRow *task, int64 lease, Jso
 {
 	int32		attempt = DatumGetInt32(task->values[TASK_ATTEMPT]);
 
+	if (DatumGetInt32(task->values[TASK_MAX_ATTEMPTS]) > 1 && durable_task_is(task, "step"))
+		error = durable_json_attempt(error, task->nulls[TASK_ERROR] ? NULL :
+									 DatumGetJsonbP(task->values[TASK_ERROR]), attempt, now);
 	if (durable_json_is_retryable(error) &&
 		attempt < DatumGetInt32(task->values[TASK_MAX_ATTEMPTS]))
 	{

@@ -34,6 +34,7 @@
 #include "engine/recover.h"
 #include "engine/run.h"
 #include "engine/settle.h"
+#include "engine/step.h"
 #include "store/checkpoint.h"
 #include "store/ready.h"
 #include "store/task.h"
@@ -279,7 +280,8 @@ start_again(DurableCheckpoint *checkpoint)
 static void
 reset_checkpoint(DurableCheckpoint *checkpoint, text *namespace)
 {
-	bool		failed = checkpoint->status == CHECKPOINT_FAILED;
+	bool		failed = checkpoint->status == CHECKPOINT_FAILED ||
+		checkpoint->status == CHECKPOINT_CANCELLED;
 	DurableRow	retry;
 
 	switch (checkpoint->kind)
@@ -362,6 +364,7 @@ resurrect(DurableRun *run, int64 id)
 	durable_row_set_null(row, RUN_FINISHED_AT);
 	durable_row_set_null(row, RUN_OUTPUT);
 	durable_row_set_null(row, RUN_ERROR);
+	durable_step_end_window(row);
 	durable_run_insert_turn(&spec, id, durable_clock_now(), durable_sequence_next(SEQ_LEASE));
 }
 
@@ -417,7 +420,7 @@ requeue_locked(DurableRun *run, int64 id)
 	else
 		requeue_turn(id, delayed_until);
 	durable_run_set_turn_state(row, TURN_READY);
-	durable_row_set_null(row, RUN_WAKE_AT);
+	durable_run_awaits_nothing(row);
 	durable_row_set(row, RUN_WAKES, Int32GetDatum(DatumGetInt32(row->values[RUN_WAKES]) + 1));
 	durable_run_update(run);
 }

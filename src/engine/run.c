@@ -26,6 +26,7 @@
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
+#include "engine/timeout.h"
 #include "engine/turn.h"
 #include "store/checkpoint.h"
 #include "store/delayed.h"
@@ -154,6 +155,16 @@ make_ready(DurableRow *row, const DurableRow *task)
 }
 
 void
+durable_run_awaits_nothing(DurableRow *row)
+{
+	durable_row_set_null(row, RUN_WAKE_AT);
+	durable_row_set_null(row, RUN_AWAITED_FIRST);
+	durable_row_set_null(row, RUN_AWAITED_LAST);
+	durable_row_set_null(row, RUN_AWAITED_ON);
+	durable_row_set_null(row, RUN_FAIL_FAST);
+}
+
+void
 durable_run_wake(DurableRun *run)
 {
 	DurableRow *row = &run->row;
@@ -174,11 +185,7 @@ durable_run_wake(DurableRun *run)
 		durable_row_set(row, RUN_WAKES,
 						Int32GetDatum(DatumGetInt32(row->values[RUN_WAKES]) + 1));
 	durable_run_set_turn_state(row, TURN_READY);
-	durable_row_set_null(row, RUN_WAKE_AT);
-	durable_row_set_null(row, RUN_AWAITED_FIRST);
-	durable_row_set_null(row, RUN_AWAITED_LAST);
-	durable_row_set_null(row, RUN_AWAITED_ON);
-	durable_row_set_null(row, RUN_FAIL_FAST);
+	durable_run_awaits_nothing(row);
 	durable_run_update(run);
 }
 
@@ -209,6 +216,8 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 			durable_writer_open(&writer, REL_TASK);
 			result = durable_writer_delete(&writer, &task.tid, true);
 			durable_writer_close(&writer);
+			if (result == TM_Ok)
+				durable_timeout_ended(&task);
 		}
 		durable_probe_close(&by_id);
 		durable_snapshot_pop();
@@ -476,6 +485,8 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	if (result != TM_Ok)
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+	if (result == TM_Ok)
+		durable_timeout_ended(task);
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{
 		durable_snapshot_push();

@@ -47,6 +47,8 @@ extern void durable_run_insert_turn(const DurableRunSpec *spec, int64 id, Timest
 /* The run is locked and an active snapshot is newer than the lock. Makes its
  * next turn due now, or notes that the turn under way has to look again. */
 extern void durable_run_wake(DurableRun *run);
+/* Its next turn is due whatever comes in: clears what it waits for in a row. */
+extern void durable_run_awaits_nothing(DurableRow *row);
 
 /* Ends a locked run: its turn task, its pending steps and waits go. */
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,

@@ -27,11 +27,13 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/guc.h"
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
 #include "engine/outcome.h"
 #include "engine/settle.h"
+#include "engine/timeout.h"
 #include "store/task.h"
 
 /* Results written at once by one complete_many. */
@@ -359,7 +361,8 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 }
 
 bool
-durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since)
+durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since,
+					int64 *least)
 {
 	Settle		settle = {.token = token};
 	DurableTarget target = {.task_id = task_id};
@@ -371,6 +374,8 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampT
 	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
 	number_targets(&settle, &target, 1);
 	holds = find_held(&settle, &target, &row);
+	if (holds)
+		*least = durable_timeout_beat(&row, (int64) durable_heartbeat_interval * 1000);
 	look_away(&settle);
 	*id = target.id;
 	*since = settle.lease.claimed_at;

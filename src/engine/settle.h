@@ -54,9 +54,9 @@ extern int	durable_release_all(const pg_uuid_t *token);
 extern int	durable_renew_lease(const pg_uuid_t *token, const Interval *lease);
 
 /* Whether the token holds the task now; *id is its number, *since when it was
- * claimed. */
+ * claimed, *least how often its heartbeats are stored. */
 extern bool durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id,
-								TimestampTz *since);
+								TimestampTz *since, int64 *least);
 
 /* Ends a task that is not settled, whoever holds it. */
 extern bool durable_cancel(text *namespace, text *task_id);

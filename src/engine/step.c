@@ -25,6 +25,8 @@
 
 #include "base/clock.h"
 #include "engine/step.h"
+#include "engine/timeout.h"
+#include "store/deadline.h"
 #include "store/ready.h"
 #include "store/run.h"
 #include "store/task.h"
@@ -67,6 +69,8 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 	durable_row_set_pointer(row, TASK_BACKOFF_MAX, op->backoff_max);
 	durable_row_set(row, TASK_BACKOFF_EXP, BoolGetDatum(op->exponential));
 	durable_row_set(row, TASK_JITTER, BoolGetDatum(op->jitter));
+	durable_row_set_pointer(row, TASK_TIMEOUT, op->timeout);
+	durable_row_set_pointer(row, TASK_PICKUP_TIMEOUT, op->pickup_timeout);
 	durable_row_set(row, TASK_NAMESPACE, PointerGetDatum(turn->namespace));
 	durable_row_set(row, TASK_QUEUE, PointerGetDatum(dispatch->queue));
 	durable_row_set(row, TASK_NAME, PointerGetDatum(checkpoint->name));
@@ -79,6 +83,9 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 static void
 flush(Dispatch *dispatch)
 {
+	const DurableOperation *op = dispatch->op;
+	Interval   *window = op->pickup_timeout != NULL ? op->pickup_timeout : op->timeout;
+
 	if (dispatch->nrows > 0)
 		durable_writer_insert_many(durable_tables_get(&dispatch->tables, TABLE_TASK),
 								   dispatch->rows, dispatch->nrows);
@@ -86,6 +93,10 @@ flush(Dispatch *dispatch)
 		durable_ready_insert_many(durable_tables_get(&dispatch->tables, TABLE_READY),
 								  dispatch->ids, dispatch->nids, dispatch->priority,
 								  dispatch->turn->namespace, dispatch->queue);
+	if (dispatch->nids > 0 && window != NULL)
+		durable_deadline_insert_many(dispatch->ids, dispatch->nids,
+									 durable_clock_add(dispatch->now, window),
+									 dispatch->turn->namespace, dispatch->turn->workflow.queue);
 	dispatch->nrows = dispatch->nids = 0;
 }
 
@@ -144,21 +155,47 @@ dispatch_range(Dispatch *dispatch)
 	flush(dispatch);
 }
 
-void
-durable_step_dispatch(DurableTurn *turn, const DurableOperation *op)
+/* What the call does not say is as the handler was registered. */
+static void
+apply_policy(DurableOperation *op, const DurableStepPolicy *policy)
 {
+	if (op->retries == 0)
+		op->retries = policy->retries;
+	if (op->backoff == NULL)
+		op->backoff = policy->backoff;
+	if (op->backoff_max == NULL)
+		op->backoff_max = policy->backoff_max;
+	if (!op->has_exponential)
+		op->exponential = policy->has_exponential ? policy->exponential : op->backoff_max != NULL;
+	if (!op->has_jitter)
+		op->jitter = policy->jitter;
+	if (op->timeout == NULL)
+		op->timeout = policy->timeout;
+	if (op->pickup_timeout == NULL)
+		op->pickup_timeout = policy->pickup_timeout;
+}
+
+void
+durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
+{
+	DurableOperation op = *given;
 	DurableHandler handler;
-	text	   *name = turn->history[op->seq].name;
-	int			size = Min(op->count, BATCH);
+	text	   *name = turn->history[op.seq].name;
+	int			size = Min(op.count, BATCH);
 	Dispatch	dispatch = {
-		.turn = turn, .op = op, .queue = op->target, .now = durable_clock_now(),
-		.priority = op->has_priority ? op->priority : turn->priority,
+		.turn = turn, .op = &op, .queue = op.target, .now = durable_clock_now(),
+		.priority = op.has_priority ? op.priority : turn->priority,
 		.kind = cstring_to_text("step")
 	};
 
-	if (dispatch.queue == NULL)
-		dispatch.queue = durable_handler_find(turn->namespace, name, &handler) ?
-			durable_owner_queue(handler.owner) : name;
+	if (durable_handler_find(turn->namespace, name, &handler))
+	{
+		apply_policy(&op, &handler.policy);
+		if (dispatch.queue == NULL)
+			dispatch.queue = durable_owner_queue(handler.owner);
+	}
+	else if (dispatch.queue == NULL)
+		dispatch.queue = name;
 	dispatch.rows = palloc(sizeof(DurableRow) * size);
 	dispatch.ids = palloc(sizeof(int64) * size);
 	durable_tables_init(&dispatch.tables);
@@ -176,8 +213,8 @@ set_window(DurableRow *run, int first, int next, int last)
 	durable_row_set(run, RUN_FAN_LAST, Int32GetDatum(last));
 }
 
-static void
-end_window(DurableRow *run)
+void
+durable_step_end_window(DurableRow *run)
 {
 	durable_row_set_null(run, RUN_FAN_FIRST);
 	durable_row_set_null(run, RUN_FAN_NEXT);
@@ -188,7 +225,7 @@ void
 durable_step_store_window(DurableTurn *turn, DurableRow *run)
 {
 	if (turn->fan_next < 0)
-		end_window(run);
+		durable_step_end_window(run);
 	else
 		set_window(run, turn->fan_first, turn->fan_next, turn->fan_last);
 	turn->fan_changed = false;
@@ -205,10 +242,13 @@ queue_task(DurableTables *tables, int64 id)
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	found = durable_task_find_number(&by_id, id, &task);
 	if (found)
+	{
 		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id,
 							 DatumGetInt32(task.values[TASK_PRIORITY]),
 							 DatumGetTextPP(task.values[TASK_NAMESPACE]),
 							 DatumGetTextPP(task.values[TASK_QUEUE]));
+		durable_timeout_queued(&task, durable_clock_now());
+	}
 	durable_probe_close(&by_id);
 	return found;
 }
@@ -239,7 +279,7 @@ release_next(DurableTables *tables, DurableRow *run, int seq)
 	}
 	durable_probe_close(&history);
 	if (next > last)
-		end_window(run);
+		durable_step_end_window(run);
 	else
 		durable_row_set(run, RUN_FAN_NEXT, Int32GetDatum(next));
 	return true;
@@ -291,4 +331,58 @@ durable_step_result(DurableTables *tables, DurableRow *run, int seq, bool failed
 	durable_row_set(run, RUN_AWAITED_ON, Int32GetDatum(on));
 	*changed = true;
 	return false;
+}
+
+/* Everything of the fan that is left, at once: what is lost of it is queued when it
+ * is dispatched again, and must not be queued a second time in its turn. */
+static void
+release_all(DurableRow *run, const DurableCheckpoint *history, int n)
+{
+	DurableTables tables;
+	int			last;
+
+	if (run->nulls[RUN_FAN_NEXT])
+		return;
+	last = DatumGetInt32(run->values[RUN_FAN_LAST]);
+	durable_tables_init(&tables);
+	for (int i = DatumGetInt32(run->values[RUN_FAN_NEXT]); i <= last && i < n; i++)
+	{
+		if (history[i].status == CHECKPOINT_PENDING && history[i].task != 0)
+			(void) queue_task(&tables, history[i].task);
+	}
+	durable_tables_close(&tables);
+	durable_step_end_window(run);
+}
+
+int
+durable_step_forget_lost(DurableRun *run)
+{
+	int64		id = DatumGetInt64(run->row.values[RUN_ID]);
+	DurableCheckpoint *history;
+	DurableProbe by_id;
+	DurableWriter writer;
+	DurableRow	task;
+	int			lost = 0;
+	int			n;
+
+	if (durable_run_has_ended(&run->row))
+		return 0;
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	durable_writer_open(&writer, REL_CHECKPOINT);
+	history = durable_checkpoints_load(id, &n);
+	for (int i = 0; i < n; i++)
+	{
+		if (history[i].kind != KIND_STEP || history[i].status != CHECKPOINT_PENDING ||
+			history[i].task == 0 || durable_task_find_number(&by_id, history[i].task, &task))
+			continue;
+		history[i].task = 0;
+		durable_checkpoint_write(&writer, id, &history[i]);
+		lost++;
+	}
+	durable_writer_close(&writer);
+	durable_probe_close(&by_id);
+	if (lost > 0)
+		release_all(&run->row, history, n);
+	durable_snapshot_pop();
+	return lost;
 }

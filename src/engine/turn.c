@@ -35,6 +35,7 @@
 #include "base/executing.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/check.h"
 #include "engine/turn.h"
 
 #define CHANGED_BODY_HINT \
@@ -269,6 +270,11 @@ durable_turn_replay(DurableTurn *turn)
 		Jsonb	   *output;
 
 		XactReadOnly = true;
+		/* F-START-5: what was stored may not pass today's check */
+		if (!turn->input_checked)
+			durable_check_require(turn->workflow.input_check, turn->workflow.owner, turn->input,
+								  "input of workflow", turn->workflow.name);
+		turn->input_checked = true;
 		durable_current_turn = turn;
 		durable_snapshot_push();
 		output = durable_function_call(turn->body, turn->body_strict, turn->input);
@@ -310,6 +316,16 @@ durable_error_to_json(ErrorData *error)
 									  error->detail, error->hint, error->context);
 }
 
+/* A code that is not a SQLSTATE is told in the detail. */
+static char *
+detail_with_code(char *detail, const char *code, bool is_state)
+{
+	if (code == NULL || is_state)
+		return detail;
+	return detail == NULL ? psprintf("Its code is \"%s\".", code) :
+		psprintf("%s\nIts code is \"%s\".", detail, code);
+}
+
 void
 durable_raise(Jsonb *error)
 {
@@ -321,6 +337,7 @@ durable_raise(Jsonb *error)
 		strspn(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 &&
 		strncmp(code, "00", 2) != 0 && strcmp(code, "57014") != 0;
 
+	detail = detail_with_code(detail, code, is_state);
 	ereport(ERROR,
 			errcode(is_state ? MAKE_SQLSTATE(code[0], code[1], code[2], code[3], code[4]) :
 					ERRCODE_DURABLE_STEP_FAILED),
@@ -347,7 +364,7 @@ resolve(text *name)
 }
 
 static bool
-fits(Oid oid, bool *strict)
+fits(Oid oid, Oid returns, bool *strict)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
 	Form_pg_proc proc;
@@ -357,7 +374,7 @@ fits(Oid oid, bool *strict)
 		elog(ERROR, "cache lookup failed for function %u", oid);
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
 	result = proc->prokind == PROKIND_FUNCTION && !proc->proretset &&
-		proc->prorettype == JSONBOID && proc->pronargs == 1 &&
+		proc->prorettype == returns && proc->pronargs == 1 &&
 		proc->proargtypes.values[0] == JSONBOID;
 	*strict = proc->proisstrict;
 	ReleaseSysCache(tuple);
@@ -365,7 +382,7 @@ fits(Oid oid, bool *strict)
 }
 
 Oid
-durable_function_find(text *signature, bool *strict)
+durable_function_find_as(text *signature, Oid returns, bool *strict)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	Oid			oid;
@@ -374,26 +391,39 @@ durable_function_find(text *signature, bool *strict)
 	fcinfo->args[0].value = PointerGetDatum(signature);
 	fcinfo->args[0].isnull = false;
 	oid = DatumGetObjectId(to_regprocedure(fcinfo));
-	if (fcinfo->isnull || !fits(oid, strict) || !compat_may_execute(oid, GetUserId()))
+	if (fcinfo->isnull || !fits(oid, returns, strict) || !compat_may_execute(oid, GetUserId()))
 		return InvalidOid;
+	return oid;
+}
+
+Oid
+durable_function_find(text *signature, bool *strict)
+{
+	return durable_function_find_as(signature, JSONBOID, strict);
+}
+
+Oid
+durable_function_lookup_as(text *name, Oid returns, bool *strict)
+{
+	Oid			oid = resolve(name);
+
+	if (!fits(oid, returns, strict))
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+				errmsg("function %s cannot be used here", format_procedure(oid)),
+				errdetail("It must take one argument of type jsonb and return %s.",
+						  format_type_be(returns)));
+	if (!compat_may_execute(oid, GetUserId()))
+		ereport(ERROR,
+				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				errmsg("permission denied for function %s", format_procedure(oid)));
 	return oid;
 }
 
 Oid
 durable_function_lookup(text *name, bool *strict)
 {
-	Oid			oid = resolve(name);
-
-	if (!fits(oid, strict))
-		ereport(ERROR,
-				errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
-				errmsg("function %s cannot be used here", format_procedure(oid)),
-				errdetail("It must take one argument of type jsonb and return jsonb."));
-	if (!compat_may_execute(oid, GetUserId()))
-		ereport(ERROR,
-				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				errmsg("permission denied for function %s", format_procedure(oid)));
-	return oid;
+	return durable_function_lookup_as(name, JSONBOID, strict);
 }
 
 text *

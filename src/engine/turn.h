@@ -43,6 +43,8 @@ typedef struct DurableOperation
 	bool		has_exponential;
 	bool		jitter;
 	bool		has_jitter;
+	Interval   *timeout;
+	Interval   *pickup_timeout;
 	/* dispatched steps: of so many positions, at most so many at once (0: all) */
 	int			count;
 	int			max_in_flight;
@@ -73,6 +75,7 @@ typedef struct DurableTurn
 	DurableWorkflow workflow;
 	Oid			body;
 	bool		body_strict;
+	bool		input_checked;
 
 	DurableCheckpoint *history; /* by position */
 	int			nhistory;
@@ -147,6 +150,9 @@ extern Jsonb *durable_error_to_json(ErrorData *error);
 extern Oid	durable_function_lookup(text *name, bool *strict);
 /* InvalidOid instead, for a stored signature */
 extern Oid	durable_function_find(text *signature, bool *strict);
+/* the same for functions that return something else than jsonb */
+extern Oid	durable_function_lookup_as(text *name, Oid returns, bool *strict);
+extern Oid	durable_function_find_as(text *signature, Oid returns, bool *strict);
 /* the form that is stored */
 extern text *durable_function_signature(Oid function);
 /* Calls it; NULL in, NULL out are SQL NULLs. */

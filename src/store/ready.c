@@ -119,8 +119,8 @@ durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
 	pfree(rows);
 }
 
-bool
-durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
+static TM_Result
+remove_entry(int64 id, int32 priority, text *namespace, text *queue, bool wait)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -128,7 +128,7 @@ durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
 		PointerGetDatum(namespace), PointerGetDatum(queue),
 		Int32GetDatum(priority), Int64GetDatum(id)
 	};
-	bool		removed = false;
+	TM_Result	result = TM_Deleted;
 
 	durable_probe_open(&probe, REL_TASK_READY, IDX_READY_ORDER,
 					   GetActiveSnapshot(), ORDER_COLUMNS);
@@ -137,11 +137,23 @@ durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
 		DurableWriter writer;
 
 		durable_writer_open(&writer, REL_TASK_READY);
-		removed = (durable_writer_delete(&writer, &row.tid, true) == TM_Ok);
+		result = durable_writer_delete(&writer, &row.tid, wait);
 		durable_writer_close(&writer);
 	}
 	durable_probe_close(&probe);
-	return removed;
+	return result;
+}
+
+bool
+durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
+{
+	return remove_entry(id, priority, namespace, queue, true) == TM_Ok;
+}
+
+TM_Result
+durable_ready_take(int64 id, int32 priority, text *namespace, text *queue)
+{
+	return remove_entry(id, priority, namespace, queue, false);
 }
 
 /* Keys for "this queue, priority <op> p, id >= first". */

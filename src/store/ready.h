@@ -34,6 +34,8 @@ extern void durable_ready_insert_many(DurableWriter *writer, const int64 *ids, i
 									  int32 priority, text *namespace, text *queue);
 /* takes the task out, wherever it is; false = it was not there */
 extern bool durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue);
+/* the same without waiting for who has it in hand; TM_Deleted: it is not there */
+extern TM_Result durable_ready_take(int64 id, int32 priority, text *namespace, text *queue);
 
 /* A scan over one queue in claim order: priority first, then age. */
 typedef struct DurableReadyScan

@@ -13,6 +13,7 @@
 #include "utils/inval.h"
 #include "utils/snapmgr.h"
 
+#include "base/names.h"
 #include "base/plan.h"
 #include "base/rel.h"
 #include "store/workflow.h"
@@ -28,6 +29,7 @@ enum
 	WORKFLOW_BODY,
 	WORKFLOW_QUEUE,
 	WORKFLOW_TAGS,
+	WORKFLOW_INPUT_CHECK,
 	WORKFLOW_COLUMNS
 };
 
@@ -38,6 +40,15 @@ enum
 	HANDLER_OWNER,
 	HANDLER_REGISTERED_AT,
 	HANDLER_HANDLER,
+	HANDLER_INPUT_CHECK,
+	HANDLER_OUTPUT_CHECK,
+	HANDLER_RETRIES,
+	HANDLER_BACKOFF,
+	HANDLER_BACKOFF_KIND,
+	HANDLER_BACKOFF_MAX,
+	HANDLER_JITTER,
+	HANDLER_TIMEOUT,
+	HANDLER_PICKUP_TIMEOUT,
 	HANDLER_COLUMNS
 };
 
@@ -45,6 +56,24 @@ text *
 durable_owner_queue(Oid owner)
 {
 	return cstring_to_text(psprintf("#%u", owner));
+}
+
+static text *
+text_column(const DurableRow *row, int column)
+{
+	return row->nulls[column] ? NULL : DatumGetTextPCopy(row->values[column]);
+}
+
+static Interval *
+interval_column(const DurableRow *row, int column)
+{
+	Interval   *copy;
+
+	if (row->nulls[column])
+		return NULL;
+	copy = palloc(sizeof(Interval));
+	*copy = *DatumGetIntervalP(row->values[column]);
+	return copy;
 }
 
 static void
@@ -58,6 +87,7 @@ workflow_from_row(const DurableRow *row, DurableWorkflow *workflow)
 	workflow->body = DatumGetTextPCopy(row->values[WORKFLOW_BODY]);
 	workflow->queue = DatumGetTextPCopy(row->values[WORKFLOW_QUEUE]);
 	workflow->tags = DatumGetArrayTypePCopy(row->values[WORKFLOW_TAGS]);
+	workflow->input_check = text_column(row, WORKFLOW_INPUT_CHECK);
 }
 
 /* Whether every character is a digit; leading zeros are skipped. */
@@ -147,6 +177,34 @@ durable_workflow_find(text *namespace, text *name, text *version,
 	return found;
 }
 
+static void
+policy_from_row(const DurableRow *row, DurableStepPolicy *policy)
+{
+	policy->retries = row->nulls[HANDLER_RETRIES] ? 0 :
+		DatumGetInt32(row->values[HANDLER_RETRIES]);
+	policy->backoff = interval_column(row, HANDLER_BACKOFF);
+	policy->backoff_max = interval_column(row, HANDLER_BACKOFF_MAX);
+	policy->has_exponential = !row->nulls[HANDLER_BACKOFF_KIND];
+	policy->exponential = policy->has_exponential &&
+		durable_text_is(DatumGetTextPP(row->values[HANDLER_BACKOFF_KIND]), "exp");
+	policy->has_jitter = !row->nulls[HANDLER_JITTER];
+	policy->jitter = policy->has_jitter && DatumGetBool(row->values[HANDLER_JITTER]);
+	policy->timeout = interval_column(row, HANDLER_TIMEOUT);
+	policy->pickup_timeout = interval_column(row, HANDLER_PICKUP_TIMEOUT);
+}
+
+static void
+handler_from_row(const DurableRow *row, DurableHandler *handler)
+{
+	handler->namespace = DatumGetTextPCopy(row->values[HANDLER_NAMESPACE]);
+	handler->name = DatumGetTextPCopy(row->values[HANDLER_NAME]);
+	handler->owner = DatumGetObjectId(row->values[HANDLER_OWNER]);
+	handler->handler = DatumGetTextPCopy(row->values[HANDLER_HANDLER]);
+	handler->input_check = text_column(row, HANDLER_INPUT_CHECK);
+	handler->output_check = text_column(row, HANDLER_OUTPUT_CHECK);
+	policy_from_row(row, &handler->policy);
+}
+
 bool
 durable_handler_find(text *namespace, text *name, DurableHandler *handler)
 {
@@ -158,12 +216,7 @@ durable_handler_find(text *namespace, text *name, DurableHandler *handler)
 	durable_probe_open(&probe, REL_HANDLER, IDX_HANDLER_PKEY, durable_snapshot_push(), 2);
 	found = durable_probe_find(&probe, keys, &row);
 	if (found)
-	{
-		handler->namespace = DatumGetTextPCopy(row.values[HANDLER_NAMESPACE]);
-		handler->name = DatumGetTextPCopy(row.values[HANDLER_NAME]);
-		handler->owner = DatumGetObjectId(row.values[HANDLER_OWNER]);
-		handler->handler = DatumGetTextPCopy(row.values[HANDLER_HANDLER]);
-	}
+		handler_from_row(&row, handler);
 	durable_probe_close(&probe);
 	durable_snapshot_pop();
 	return found;
@@ -180,19 +233,33 @@ run_once(DurablePlan *plan, const Datum *values, const char *nulls)
 	return processed;
 }
 
+/* The nulls of an SPI call, from null pointers at the end of its arguments. */
+static char *
+nulls_of(const Datum *values, int n, int first_nullable)
+{
+	char	   *nulls = palloc(n + 1);
+
+	for (int i = 0; i < n; i++)
+		nulls[i] = i >= first_nullable && DatumGetPointer(values[i]) == NULL ? 'n' : ' ';
+	nulls[n] = '\0';
+	return nulls;
+}
+
 /* Only its owner may replace a definition. */
 static DurablePlan workflow_store_plan = {
 	.name = "store workflow",
 	.sql =
 	"INSERT INTO durable.workflow AS w (namespace, name, version, owner, registered_at,"
-	" atomic, body, queue, tags)"
-	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7)"
+	" atomic, body, queue, tags, input_check)"
+	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7, $9)"
 	" ON CONFLICT ON CONSTRAINT workflow_pkey DO UPDATE SET"
 	" registered_at = excluded.registered_at, atomic = excluded.atomic,"
-	" body = excluded.body, queue = excluded.queue, tags = excluded.tags"
+	" body = excluded.body, queue = excluded.queue, tags = excluded.tags,"
+	" input_check = excluded.input_check"
 	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner",
-	.nargs = 8,
-	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID},
+	.nargs = 9,
+	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID,
+	TEXTOID},
 };
 
 bool
@@ -202,10 +269,11 @@ durable_workflow_store(const DurableWorkflow *workflow)
 		PointerGetDatum(workflow->namespace), PointerGetDatum(workflow->name),
 		PointerGetDatum(workflow->version), ObjectIdGetDatum(workflow->owner),
 		PointerGetDatum(workflow->body), PointerGetDatum(workflow->queue),
-		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic)
+		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic),
+		PointerGetDatum(workflow->input_check)
 	};
 
-	return run_once(&workflow_store_plan, values, NULL) > 0;
+	return run_once(&workflow_store_plan, values, nulls_of(values, lengthof(values), 8)) > 0;
 }
 
 static DurablePlan workflow_delete_plan = {
@@ -254,24 +322,43 @@ durable_workflow_in_use(text *namespace, text *name, text *version)
 static DurablePlan handler_store_plan = {
 	.name = "store handler",
 	.sql =
-	"INSERT INTO durable.handler AS h (namespace, name, owner, registered_at, handler)"
-	" VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4)"
+	"INSERT INTO durable.handler AS h (namespace, name, owner, registered_at, handler,"
+	" retries, jitter, input_check, output_check, backoff, backoff_kind, backoff_max,"
+	" timeout, pickup_timeout)"
+	" VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
 	" ON CONFLICT ON CONSTRAINT handler_pkey DO UPDATE SET"
-	" registered_at = excluded.registered_at, handler = excluded.handler"
+	" registered_at = excluded.registered_at, handler = excluded.handler,"
+	" retries = excluded.retries, jitter = excluded.jitter,"
+	" input_check = excluded.input_check, output_check = excluded.output_check,"
+	" backoff = excluded.backoff, backoff_kind = excluded.backoff_kind,"
+	" backoff_max = excluded.backoff_max, timeout = excluded.timeout,"
+	" pickup_timeout = excluded.pickup_timeout"
 	" WHERE h.owner OPERATOR(pg_catalog.=) excluded.owner",
-	.nargs = 4,
-	.argtypes = {TEXTOID, TEXTOID, REGROLEOID, TEXTOID},
+	.nargs = 13,
+	.argtypes = {TEXTOID, TEXTOID, REGROLEOID, TEXTOID, INT4OID, BOOLOID, TEXTOID, TEXTOID,
+	INTERVALOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID},
 };
 
 bool
 durable_handler_store(const DurableHandler *handler)
 {
+	const DurableStepPolicy *policy = &handler->policy;
+	text	   *kind = !policy->has_exponential ? NULL :
+		cstring_to_text(policy->exponential ? "exp" : "fixed");
 	Datum		values[] = {
 		PointerGetDatum(handler->namespace), PointerGetDatum(handler->name),
-		ObjectIdGetDatum(handler->owner), PointerGetDatum(handler->handler)
+		ObjectIdGetDatum(handler->owner), PointerGetDatum(handler->handler),
+		Int32GetDatum(policy->retries), BoolGetDatum(policy->jitter),
+		PointerGetDatum(handler->input_check), PointerGetDatum(handler->output_check),
+		PointerGetDatum(policy->backoff), PointerGetDatum(kind),
+		PointerGetDatum(policy->backoff_max), PointerGetDatum(policy->timeout),
+		PointerGetDatum(policy->pickup_timeout)
 	};
+	char	   *nulls = nulls_of(values, lengthof(values), 6);
 
-	return run_once(&handler_store_plan, values, NULL) > 0;
+	nulls[4] = policy->retries == 0 ? 'n' : ' ';
+	nulls[5] = policy->has_jitter ? ' ' : 'n';
+	return run_once(&handler_store_plan, values, nulls) > 0;
 }
 
 static DurablePlan handler_delete_plan = {

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "utils/array.h"
+#include "utils/timestamp.h"
 
 /* Everything copied into the current memory context. */
 typedef struct DurableWorkflow
@@ -23,6 +24,7 @@ typedef struct DurableWorkflow
 	text	   *body;			/* schema.function(argument types) */
 	text	   *queue;
 	ArrayType  *tags;
+	text	   *input_check;	/* as body, or NULL */
 } DurableWorkflow;
 
 /* version NULL: the newest, numbers by value, other texts after them */
@@ -35,12 +37,29 @@ extern int	durable_workflow_delete(text *namespace, text *name, text *version);
 /* whether a run of this version (NULL: any) has not ended */
 extern bool durable_workflow_in_use(text *namespace, text *name, text *version);
 
+/* What a handler says about its steps; a call may say otherwise. */
+typedef struct DurableStepPolicy
+{
+	int			retries;		/* 0: nothing */
+	Interval   *backoff;
+	Interval   *backoff_max;
+	bool		exponential;
+	bool		has_exponential;
+	bool		jitter;
+	bool		has_jitter;
+	Interval   *timeout;
+	Interval   *pickup_timeout;
+} DurableStepPolicy;
+
 typedef struct DurableHandler
 {
 	text	   *namespace;
 	text	   *name;
 	Oid			owner;
 	text	   *handler;
+	text	   *input_check;	/* or NULL */
+	text	   *output_check;
+	DurableStepPolicy policy;
 } DurableHandler;
 
 extern bool durable_handler_find(text *namespace, text *name, DurableHandler *handler);

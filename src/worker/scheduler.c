@@ -108,17 +108,18 @@ static bool
 move_what_is_due(Schedule *schedule, bool dead)
 {
 	TimestampTz now = durable_clock_now();
-	int64		counts[3] = {0};
+	int64		counts[4] = {0};
 
 	durable_process_begin_transaction();
 	check_database(schedule);
 	MemoryContextSwitchTo(schedule->context);
 	if (dead)
 		counts[1] += durable_take_over_dead(now);
-	schedule->due = durable_maintain_all(now, PASS_TASKS, &counts[0], &counts[1], &counts[2]);
+	schedule->due = durable_maintain_all(now, PASS_TASKS, &counts[0], &counts[1], &counts[2],
+										 &counts[3]);
 	CommitTransactionCommand();
 	MemoryContextReset(schedule->context);
-	if (counts[0] + counts[1] + counts[2] == 0 && schedule->due <= now)
+	if (counts[0] + counts[1] + counts[2] + counts[3] == 0 && schedule->due <= now)
 		schedule->due = now + HELD_US;
 	return schedule->due <= now;
 }
