@@ -30,6 +30,14 @@ COMMENT ON TABLE durable.handler IS
 'SQL functions that serve dispatched steps by name; each runs as its owner';
 SELECT pg_catalog.pg_extension_config_dump('durable.handler', '');
 
+-- Sessions that work know where their role has definitions.
+CREATE TRIGGER settings_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
+	ON durable.workflow
+	FOR EACH STATEMENT EXECUTE FUNCTION durable.settings_changed();
+CREATE TRIGGER settings_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
+	ON durable.handler
+	FOR EACH STATEMENT EXECUTE FUNCTION durable.settings_changed();
+
 CREATE FUNCTION durable.register_workflow(
 	name text, body text, version text DEFAULT '1', namespace text DEFAULT NULL,
 	tags text[] DEFAULT '{}', queue text DEFAULT NULL, atomic boolean DEFAULT false)

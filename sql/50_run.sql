@@ -6,6 +6,10 @@
 -- (waiting for a result or a signal) or none (the run has ended).
 --
 
+-- What a parked run waits for may be a range of its dispatched steps, awaited_first
+-- to awaited_last: then awaited_on is one of them that is out, and the run sleeps at
+-- least until that one has ended. Of a fan with a bound on what is in flight, the
+-- steps from fan_next to fan_last are not in a queue yet; they follow one by one.
 CREATE TABLE durable.run (
 	id					bigint NOT NULL,
 	parent				bigint,
@@ -18,7 +22,10 @@ CREATE TABLE durable.run (
 	wakes				int NOT NULL,
 	awaited_first		int,
 	awaited_last		int,
-	awaited_left		int,
+	awaited_on			int,
+	fan_first			int,
+	fan_next			int,
+	fan_last			int,
 	fail_fast			boolean,
 	recovery_attempts	int NOT NULL,
 	status				text COLLATE "C" NOT NULL,

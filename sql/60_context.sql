@@ -28,6 +28,15 @@ RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_async';
 COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interval, boolean, text, int) IS
 'dispatch a step and go on; the handle to await it by';
 
+CREATE FUNCTION durable.step_all(
+	name text, inputs jsonb[], mode text DEFAULT 'wait_all', max_in_flight int DEFAULT NULL,
+	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
+	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
+	queue text DEFAULT NULL, priority int DEFAULT NULL)
+RETURNS jsonb[] LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_all';
+COMMENT ON FUNCTION durable.step_all(text, jsonb[], text, int, int, interval, text, interval, boolean, text, int) IS
+'dispatch a step for each input, at most max_in_flight at a time, and wait for all their results';
+
 CREATE FUNCTION durable.await(handle int) RETURNS jsonb
 LANGUAGE c AS 'MODULE_PATHNAME', 'durable_await';
 COMMENT ON FUNCTION durable.await(int) IS 'the result of a dispatched step, once it is there';

@@ -111,6 +111,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
 		('work', 'EXECUTE ON ROUTINE durable.step'),
 		('work', 'EXECUTE ON ROUTINE durable.step_async'),
+		('work', 'EXECUTE ON ROUTINE durable.step_all'),
 		('work', 'EXECUTE ON ROUTINE durable.await'),
 		('work', 'EXECUTE ON ROUTINE durable.await_all'),
 		('work', 'EXECUTE ON ROUTINE durable.await_any'),

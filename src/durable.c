@@ -24,6 +24,7 @@
 #include "base/shmem.h"
 #include "base/wakeup.h"
 #include "store/queue.h"
+#include "store/workflow.h"
 
 PG_MODULE_MAGIC;
 
@@ -41,5 +42,6 @@ _PG_init(void)
 	durable_hint_init();
 	durable_wakeup_init();
 	durable_queue_init();
+	durable_workflow_init();
 	durable_shmem_init();
 }

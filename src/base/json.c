@@ -100,15 +100,15 @@ durable_json_merge(Jsonb *object, Jsonb *more)
 											  JsonbPGetDatum(more)));
 }
 
-Jsonb *
-durable_json_with(Jsonb *object, const char *key, Jsonb *value)
+static void
+push_jsonb(JsonbParseState **state, const char *key, Jsonb *value)
 {
-	JsonbParseState *state = NULL;
 	JsonbValue	container;
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_key(&state, key);
-	if (JB_ROOT_IS_SCALAR(value))
+	push_key(state, key);
+	if (value == NULL)
+		container.type = jbvNull;
+	else if (JB_ROOT_IS_SCALAR(value))
 		(void) JsonbExtractScalar(&value->root, &container);
 	else
 	{
@@ -116,9 +116,29 @@ durable_json_with(Jsonb *object, const char *key, Jsonb *value)
 		container.val.binary.data = &value->root;
 		container.val.binary.len = VARSIZE(value) - VARHDRSZ;
 	}
-	pushJsonbValue(&state, WJB_VALUE, &container);
+	pushJsonbValue(state, WJB_VALUE, &container);
+}
+
+Jsonb *
+durable_json_with(Jsonb *object, const char *key, Jsonb *value)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_jsonb(&state, key, value);
 	return durable_json_merge(object,
 							  JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+}
+
+Jsonb *
+durable_json_settled(const char *status, const char *key, Jsonb *value)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_string(&state, "status", status);
+	push_jsonb(&state, key, value);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
 Jsonb *

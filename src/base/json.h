@@ -29,6 +29,9 @@ extern Jsonb *durable_json_merge(Jsonb *object, Jsonb *more);
 /* the object with one more key */
 extern Jsonb *durable_json_with(Jsonb *object, const char *key, Jsonb *value);
 
+/* {"status": …, key: …}; a NULL value is null */
+extern Jsonb *durable_json_settled(const char *status, const char *key, Jsonb *value);
+
 /* An error as the API promises it: an object. A string or any other value
  * becomes its message. */
 extern Jsonb *durable_json_error_from(Jsonb *given);

@@ -25,6 +25,7 @@
 #include "base/names.h"
 #include "engine/apply.h"
 #include "engine/run.h"
+#include "engine/step.h"
 #include "store/delayed.h"
 #include "store/ready.h"
 #include "store/signal.h"
@@ -76,6 +77,10 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->history = durable_checkpoints_load(id, &turn->nhistory);
 		turn->space = Max(16, turn->nhistory);
 		turn->history = repalloc_huge(turn->history, sizeof(DurableCheckpoint) * turn->space);
+		turn->operations = turn->logs = NIL;
+		turn->attributes = NULL;
+		turn->fan_changed = false;
+		turn->done = 0;
 		turn->body = InvalidOid;
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
@@ -130,46 +135,6 @@ close_claimed(DurableRun *run)
 {
 	durable_run_close(run);
 	durable_snapshot_pop();
-}
-
-static void
-dispatch_step(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *checkpoint)
-{
-	DurableTables tables;
-	DurableHandler handler;
-	DurableRow	row;
-	text	   *queue = op->target;
-	int32		priority = op->has_priority ? op->priority : turn->priority;
-
-	if (queue == NULL)
-		queue = durable_handler_find(turn->namespace, checkpoint->name, &handler) ?
-			durable_owner_queue(handler.owner) : checkpoint->name;
-	checkpoint->task = durable_sequence_next(SEQ_TASK);
-	checkpoint->changed = true;
-	for (int i = 0; i < TASK_COLUMNS; i++)
-		durable_row_set_null(&row, i);
-	durable_row_set(&row, TASK_ID, Int64GetDatum(checkpoint->task));
-	durable_row_set(&row, TASK_CREATED_AT, TimestampTzGetDatum(durable_clock_now()));
-	durable_row_set(&row, TASK_PRIORITY, Int32GetDatum(priority));
-	durable_row_set(&row, TASK_ATTEMPT, Int32GetDatum(1));
-	durable_row_set(&row, TASK_MAX_ATTEMPTS, Int32GetDatum(op->retries));
-	durable_row_set(&row, TASK_RECLAIMS, Int32GetDatum(0));
-	durable_row_set(&row, TASK_SEQ, Int32GetDatum(op->seq));
-	durable_row_set_pointer(&row, TASK_BACKOFF, op->backoff);
-	durable_row_set_pointer(&row, TASK_BACKOFF_MAX, op->backoff_max);
-	durable_row_set(&row, TASK_BACKOFF_EXP, BoolGetDatum(op->exponential));
-	durable_row_set(&row, TASK_JITTER, BoolGetDatum(op->jitter));
-	durable_row_set(&row, TASK_NAMESPACE, PointerGetDatum(turn->namespace));
-	durable_row_set(&row, TASK_QUEUE, PointerGetDatum(queue));
-	durable_row_set(&row, TASK_NAME, PointerGetDatum(checkpoint->name));
-	durable_row_set(&row, TASK_KIND, CStringGetTextDatum("step"));
-	durable_row_set(&row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
-	durable_row_set_pointer(&row, TASK_INPUT, checkpoint->input);
-	durable_tables_init(&tables);
-	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
-	durable_ready_insert(durable_tables_get(&tables, TABLE_READY), checkpoint->task,
-						 priority, turn->namespace, queue);
-	durable_tables_close(&tables);
 }
 
 static void
@@ -291,12 +256,11 @@ write_logs(DurableTurn *turn)
 	turn->logs = NIL;
 }
 
-/* The operations' effects, then every checkpoint that is new or has changed.
- * Returns when to look again at what was busy, or 0. */
+/* What the operations below a position ask for. Returns when to look again at what was
+ * busy, or 0. */
 static int64
-write_history(DurableTurn *turn)
+do_operations(DurableTurn *turn, int below)
 {
-	DurableWriter writer;
 	ListCell   *lc;
 	int64		recheck = 0;
 
@@ -306,8 +270,11 @@ write_history(DurableTurn *turn)
 		DurableCheckpoint *checkpoint = &turn->history[op->seq];
 		int64		wait = 0;
 
+		if (op->seq >= below)
+			continue;
+		turn->operations = foreach_delete_current(turn->operations, lc);
 		if (checkpoint->kind == KIND_STEP)
-			dispatch_step(turn, op, checkpoint);
+			durable_step_dispatch(turn, op);
 		else if (checkpoint->kind == KIND_SIGNAL)
 			wait = register_signal(turn, checkpoint);
 		else if (checkpoint->kind == KIND_CHILD)
@@ -315,10 +282,21 @@ write_history(DurableTurn *turn)
 		if (wait != 0 && (recheck == 0 || wait < recheck))
 			recheck = wait;
 	}
-	turn->operations = NIL;
+	return recheck;
+}
+
+/* The operations' effects, then every checkpoint that is new or has changed, below a
+ * position. What was logged, and all about the run's row, goes along in any case. */
+static int64
+write_history(DurableTurn *turn, int below)
+{
+	DurableWriter writer;
+	int64		recheck = do_operations(turn, below);
+
+	turn->done = 0;
 	write_logs(turn);
 	durable_writer_open(&writer, REL_CHECKPOINT);
-	for (int i = 0; i < turn->nhistory; i++)
+	for (int i = 0; i < below; i++)
 	{
 		DurableCheckpoint *checkpoint = &turn->history[i];
 
@@ -329,6 +307,8 @@ write_history(DurableTurn *turn)
 			checkpoint->status != CHECKPOINT_PENDING)
 			(void) durable_waiter_remove(turn->namespace, checkpoint->name,
 										 turn->run, checkpoint->seq);
+		if (checkpoint->status == CHECKPOINT_CANCELLED && checkpoint->task != 0)
+			durable_run_drop_task(checkpoint->task, 0);
 		durable_checkpoint_write(&writer, turn->run, checkpoint);
 	}
 	durable_writer_close(&writer);
@@ -359,10 +339,16 @@ update_run(DurableTurn *turn, DurableRun *run)
 		turn->attributes = NULL;
 		changed = true;
 	}
+	if (turn->fan_changed)
+	{
+		durable_step_store_window(turn, &run->row);
+		changed = true;
+	}
 	return changed;
 }
 
-/* Whether this replay has ended a wait that a delivery may have ended, too. */
+/* Whether this replay has ended a wait, or called off a step, that a delivery may
+ * have ended, too. */
 static bool
 rests_on_waits(const DurableTurn *turn)
 {
@@ -370,21 +356,22 @@ rests_on_waits(const DurableTurn *turn)
 	{
 		const DurableCheckpoint *checkpoint = &turn->history[i];
 
-		if (checkpoint->changed && checkpoint->stored && checkpoint->kind == KIND_SIGNAL)
+		if (checkpoint->changed && checkpoint->stored &&
+			(checkpoint->kind == KIND_SIGNAL || checkpoint->kind == KIND_STEP))
 			return true;
 	}
 	return false;
 }
 
 DurableApplied
-durable_apply_step(DurableTurn *turn, const DurableLease *lease)
+durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 {
 	DurableRun	run;
 	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 
 	if (result != APPLIED)
 		return result;
-	(void) write_history(turn);
+	(void) write_history(turn, below);
 	if (update_run(turn, &run))
 		durable_run_update(&run);
 	close_claimed(&run);
@@ -392,17 +379,17 @@ durable_apply_step(DurableTurn *turn, const DurableLease *lease)
 	return APPLIED;
 }
 
-/* How many results of the awaited range are out; -1: it waits for no range. */
+/* A result of the awaited range that is out; -1: it waits for no range. The last,
+ * because that one mostly comes last. */
 static int
-results_awaited(const DurableTurn *turn)
+result_awaited(const DurableTurn *turn)
 {
-	int			left = 0;
-
-	if (turn->awaited_first < 0)
-		return -1;
-	for (int i = turn->awaited_first; i <= turn->awaited_last; i++)
-		left += turn->history[i].status == CHECKPOINT_PENDING;
-	return left;
+	for (int i = turn->awaited_last; turn->awaited_first >= 0 && i >= turn->awaited_first; i--)
+	{
+		if (turn->history[i].status == CHECKPOINT_PENDING)
+			return i;
+	}
+	return -1;
 }
 
 /* Whether what the suspended turn asked for came with the registration. */
@@ -413,18 +400,18 @@ something_came(const DurableTurn *turn, const DurableCheckpoint *last, bool was_
 }
 
 static void
-park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int left)
+park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int on)
 {
 	DurableRow *row = &run->row;
 
 	(void) update_run(turn, run);
 	durable_run_set_status(row, RUN_SUSPENDED);
 	durable_row_set_null(row, RUN_WAKE_AT);
-	if (left > 0)
+	if (on >= 0)
 	{
 		durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(turn->awaited_first));
 		durable_row_set(row, RUN_AWAITED_LAST, Int32GetDatum(turn->awaited_last));
-		durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
+		durable_row_set(row, RUN_AWAITED_ON, Int32GetDatum(on));
 		durable_row_set(row, RUN_FAIL_FAST, BoolGetDatum(turn->fail_fast));
 	}
 	if (wake_at != 0)
@@ -467,7 +454,7 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 
 	if (result != APPLIED)
 		return result;
-	recheck = write_history(turn);
+	recheck = write_history(turn, turn->nhistory);
 	if (last != NULL && something_came(turn, last, was_pending))
 	{
 		if (update_run(turn, &run))
@@ -480,7 +467,7 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 
 		if (recheck != 0 && (wake_at == 0 || soon < wake_at))
 			wake_at = soon;
-		park(turn, &run, wake_at, results_awaited(turn));
+		park(turn, &run, wake_at, result_awaited(turn));
 		end_claim(lease);
 	}
 	close_claimed(&run);
@@ -506,7 +493,7 @@ check_end(DurableRun *run, void *arg)
 	if (check->result != APPLIED)
 		return false;
 	close_claimed(&again);
-	(void) write_history(check->turn);
+	(void) write_history(check->turn, check->turn->nhistory);
 	(void) update_run(check->turn, run);
 	return true;
 }

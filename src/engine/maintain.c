@@ -230,7 +230,7 @@ durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_
 
 TimestampTz
 durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
-				 int max_tasks, int max_rounds)
+				 int max_tasks, int max_rounds, int *moved)
 {
 	TimestampTz next = DURABLE_POSITION_END;
 	int			rounds = 0;
@@ -246,7 +246,7 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 		next = Min(next, due);
 		if (i == nqueues)
 			break;
-		(void) durable_promote_due(namespace, queues[i], now, max_tasks, &due);
+		*moved += durable_promote_due(namespace, queues[i], now, max_tasks, &due);
 		next = Min(next, due);
 	}
 	return next;

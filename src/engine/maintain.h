@@ -41,9 +41,11 @@ extern int	durable_take_over_lapsed(text *namespace, text *queue, TimestampTz no
 /* Whether the round holds a task of one of the queues. */
 extern bool durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues);
 
-/* Both, for some queues; returns when the next of them is due. */
+/* Both, for some queues; returns when the next of them is due, and adds the due
+ * tasks to *moved. */
 extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
-									TimestampTz now, int max_tasks, int max_rounds);
+									TimestampTz now, int max_tasks, int max_rounds,
+									int *moved);
 
 /* Both, for the whole database; adds up what was done. */
 extern void durable_maintain_all(TimestampTz now, int max, int64 *promoted,

@@ -25,6 +25,7 @@
 #include "base/names.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/step.h"
 #include "engine/turn.h"
 #include "store/checkpoint.h"
 #include "store/delayed.h"
@@ -176,18 +177,15 @@ durable_run_wake(DurableRun *run)
 	durable_row_set_null(row, RUN_WAKE_AT);
 	durable_row_set_null(row, RUN_AWAITED_FIRST);
 	durable_row_set_null(row, RUN_AWAITED_LAST);
-	durable_row_set_null(row, RUN_AWAITED_LEFT);
+	durable_row_set_null(row, RUN_AWAITED_ON);
 	durable_row_set_null(row, RUN_FAIL_FAST);
 	durable_run_update(run);
 }
 
-/*
- * Takes a task out of its list and away; delayed_until is 0 where its own row
- * tells. Who executes it is interrupted when that commits. The task may go back to
- * its queue meanwhile, for that takes no lock of the run: then once more.
- */
-static void
-drop_task(int64 id, TimestampTz delayed_until)
+/* Who executes it is interrupted when that commits. The task may go back to its queue
+ * meanwhile, for that takes no lock of the run: then once more. */
+void
+durable_run_drop_task(int64 id, TimestampTz delayed_until)
 {
 	TM_Result	result = TM_Updated;
 
@@ -231,7 +229,7 @@ abandon_pending(const DurableRow *row)
 		if (history[i].status != CHECKPOINT_PENDING)
 			continue;
 		if (history[i].kind == KIND_STEP && history[i].task != 0)
-			drop_task(history[i].task, 0);
+			durable_run_drop_task(history[i].task, 0);
 		else if (history[i].kind == KIND_SIGNAL || history[i].kind == KIND_CHILD)
 			(void) durable_waiter_remove(namespace, history[i].name, id, history[i].seq);
 	}
@@ -255,7 +253,7 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	durable_run_update(run);
 	if (may_wait && status != RUN_COMPLETED)
 		abandon_pending(row);
-	drop_task(id, delayed_until);
+	durable_run_drop_task(id, delayed_until);
 }
 
 /* The waiting run's checkpoint gets the outcome. Its lock is held. attempts is 0
@@ -454,23 +452,6 @@ durable_run_is_awaited(text *namespace, text *run_id)
 	return durable_waiter_find(namespace, token, &waiting, &seq);
 }
 
-/* Whether the result at seq is one that wakes the run. Counts it. */
-static bool
-wakes_run(DurableRow *row, int seq, bool failed)
-{
-	int			left;
-
-	if (row->nulls[RUN_AWAITED_LEFT])
-		return true;
-	if (seq < DatumGetInt32(row->values[RUN_AWAITED_FIRST]) ||
-		seq > DatumGetInt32(row->values[RUN_AWAITED_LAST]))
-		return false;
-	left = DatumGetInt32(row->values[RUN_AWAITED_LEFT]) - 1;
-	durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
-	return left <= 0 ||
-		(failed && !row->nulls[RUN_FAIL_FAST] && DatumGetBool(row->values[RUN_FAIL_FAST]));
-}
-
 TM_Result
 durable_run_step_ended(DurableTables *tables, DurableRow *task,
 					   const DurableOutcome *outcome, TimestampTz now, bool wait)
@@ -479,6 +460,7 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	int64		id;
 	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
 	bool		failed = outcome->status != TASK_COMPLETED;
+	bool		changed = false;
 	TM_Result	result;
 
 	if (!durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &id))
@@ -498,9 +480,9 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 				DatumGetInt32(task->values[TASK_ATTEMPT]),
 				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
 				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
-		if (wakes_run(&run.row, seq, failed))
+		if (durable_step_result(tables, &run.row, seq, failed, &changed))
 			durable_run_wake(&run);
-		else
+		else if (changed)
 			durable_run_update(&run);
 		durable_snapshot_pop();
 	}

@@ -52,6 +52,10 @@ extern void durable_run_wake(DurableRun *run);
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
 
+/* Takes a task of a locked run out of its list and away; delayed_until is 0 where
+ * its own row tells. */
+extern void durable_run_drop_task(int64 id, TimestampTz delayed_until);
+
 /* Asked while all locks are held and nothing is written; false: do not end it. */
 typedef bool (*DurableRunCheck) (DurableRun *run, void *arg);
 

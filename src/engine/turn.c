@@ -87,22 +87,30 @@ durable_turn_require(const char *function)
 }
 
 /* Final, whatever the body makes of the error. */
-static void
-note_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
+void
+durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
 {
 	MemoryContext before = MemoryContextSwitchTo(turn->context);
-	DurableCheckpoint *checkpoint = &turn->history[seq];
+	char	   *message = psprintf("the history of run \"%s\" does not match its workflow at position %d",
+								   text_to_cstring(turn->run_id), seq);
+	char	   *asked = psprintf("The body asks for %s \"%s\"",
+								 durable_kind_name(kind), text_to_cstring(name));
+	char	   *detail = seq >= turn->nhistory ?
+		psprintf("%s; the history ends before it.", asked) :
+		psprintf("%s; recorded is %s \"%s\".", asked,
+				 durable_kind_name(turn->history[seq].kind),
+				 text_to_cstring(turn->history[seq].name));
 
 	turn->fatal = true;
-	turn->error = durable_json_error_details(
-		psprintf("the history of run \"%s\" does not match its workflow at position %d",
-				 text_to_cstring(turn->run_id), seq),
-		unpack_sql_state(ERRCODE_DURABLE_HISTORY),
-		psprintf("The body asks for %s \"%s\"; recorded is %s \"%s\".",
-				 durable_kind_name(kind), text_to_cstring(name),
-				 durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)),
-		CHANGED_BODY_HINT, NULL);
+	turn->error = durable_json_error_details(message, unpack_sql_state(ERRCODE_DURABLE_HISTORY),
+											 detail, CHANGED_BODY_HINT, NULL);
 	MemoryContextSwitchTo(before);
+	ereport(ERROR,
+			errcode(ERRCODE_DURABLE_HISTORY),
+			errmsg("%s", message),
+			errdetail("%s", detail),
+			errhint("%s", CHANGED_BODY_HINT));
+	pg_unreachable();
 }
 
 DurableCheckpoint *
@@ -114,18 +122,9 @@ durable_turn_next(DurableTurn *turn, DurableKind kind, const text *name, int *se
 	if (*seq >= turn->nhistory)
 		return NULL;
 	checkpoint = &turn->history[*seq];
-	if (checkpoint->kind == kind && durable_text_same(checkpoint->name, name))
-		return checkpoint;
-	note_mismatch(turn, *seq, kind, name);
-	ereport(ERROR,
-			errcode(ERRCODE_DURABLE_HISTORY),
-			errmsg("the history of run \"%s\" does not match its workflow at position %d",
-				   text_to_cstring(turn->run_id), *seq),
-			errdetail("The body asks for %s \"%s\"; recorded is %s \"%s\".",
-					  durable_kind_name(kind), text_to_cstring(name),
-					  durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)),
-			errhint("%s", CHANGED_BODY_HINT));
-	return NULL;
+	if (checkpoint->kind != kind || !durable_text_same(checkpoint->name, name))
+		durable_turn_mismatch(turn, *seq, kind, name);
+	return checkpoint;
 }
 
 DurableCheckpoint *
@@ -163,9 +162,17 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 DurableOperation *
 durable_turn_operation(DurableTurn *turn, int seq)
 {
-	MemoryContext before = MemoryContextSwitchTo(turn->context);
-	DurableOperation *operation = palloc0(sizeof(DurableOperation));
+	MemoryContext before;
+	DurableOperation *operation;
 
+	for (int i = 0; i < turn->carried; i++)
+	{
+		operation = list_nth(turn->operations, i);
+		if (operation->seq == seq)
+			return operation;
+	}
+	before = MemoryContextSwitchTo(turn->context);
+	operation = palloc0(sizeof(DurableOperation));
 	operation->seq = seq;
 	turn->operations = lappend(turn->operations, operation);
 	MemoryContextSwitchTo(before);
@@ -237,16 +244,15 @@ body_returned(DurableTurn *turn, Jsonb *output)
 	turn->output = output == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(output));
 }
 
+/* What an earlier replay asked for and is not written yet stays asked for. */
 static void
 begin_replay(DurableTurn *turn)
 {
 	turn->next_seq = 0;
+	turn->carried = list_length(turn->operations);
 	turn->ended = false;
 	turn->swallowed = false;
 	turn->fatal = false;
-	turn->operations = NIL;
-	turn->logs = NIL;
-	turn->attributes = NULL;
 	turn->output = turn->error = NULL;
 	turn->step = NULL;
 	turn->wake_at = 0;

@@ -34,13 +34,18 @@ typedef struct DurableOperation
 	int			seq;
 	/* local steps: the function; dispatched ones: queue or NULL */
 	text	   *target;
-	int			retries;
+	int			retries;		/* 0: not said */
 	int32		priority;
 	bool		has_priority;
 	Interval   *backoff;
 	Interval   *backoff_max;
 	bool		exponential;
+	bool		has_exponential;
 	bool		jitter;
+	bool		has_jitter;
+	/* dispatched steps: of so many positions, at most so many at once (0: all) */
+	int			count;
+	int			max_in_flight;
 	/* children */
 	text	   *workflow;
 	text	   *version;
@@ -77,9 +82,14 @@ typedef struct DurableTurn
 	int			next_seq;
 	bool		ended;			/* a function has ended it */
 	bool		swallowed;		/* … and the body has called another one */
-	List	   *operations;		/* DurableOperation, new in this replay */
+
+	/* of all replays, not written yet */
+	List	   *operations;		/* DurableOperation */
+	int			carried;		/* of those, the ones of earlier replays */
 	List	   *logs;			/* DurableLogEntry */
 	Jsonb	   *attributes;		/* to be merged into the run's, or NULL */
+	int			done;			/* positions below it, of which the last is a local step
+								 * that was executed in this transaction; or 0 */
 
 	/* what it came to */
 	DurableDecision decision;
@@ -90,6 +100,10 @@ typedef struct DurableTurn
 	int			awaited_first;	/* the range whose results it waits for, or -1 */
 	int			awaited_last;
 	bool		fail_fast;
+	bool		fan_changed;	/* the steps that are not queued yet: */
+	int			fan_first;
+	int			fan_next;		/* from here to fan_last; -1: there are none */
+	int			fan_last;
 	bool		fatal;			/* the run fails, whatever the body makes of it */
 } DurableTurn;
 
@@ -111,11 +125,14 @@ extern DurableTurn *durable_turn_require(const char *function);
  */
 extern DurableCheckpoint *durable_turn_next(DurableTurn *turn, DurableKind kind,
 											const text *name, int *seq);
+/* WF002 for this position: the run fails. */
+extern void durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind,
+								  const text *name) __attribute__((noreturn));
 /* A checkpoint for the position that came back NULL. */
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
 											  Jsonb *output);
-/* A new operation at the position. */
+/* A new operation at the position; or the one that an earlier replay has left there. */
 extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 
 /* Ends the turn: wait until wake_at (0: only for results or signals). */

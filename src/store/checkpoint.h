@@ -29,7 +29,8 @@ typedef enum DurableCheckpointStatus
 {
 	CHECKPOINT_PENDING,
 	CHECKPOINT_COMPLETED,
-	CHECKPOINT_FAILED
+	CHECKPOINT_FAILED,
+	CHECKPOINT_CANCELLED		/* its fan failed first */
 } DurableCheckpointStatus;
 
 typedef struct DurableCheckpoint
@@ -48,7 +49,6 @@ typedef struct DurableCheckpoint
 	Jsonb	   *error;
 	bool		stored;			/* there is a row */
 	bool		changed;		/* it differs from this */
-	ItemPointerData tid;
 } DurableCheckpoint;
 
 extern const char *durable_kind_name(DurableKind kind);
@@ -57,6 +57,10 @@ extern const char *durable_kind_name(DurableKind kind);
  * active snapshot decides. */
 extern DurableCheckpoint *durable_checkpoints_load(int64 run, int *n);
 extern bool durable_checkpoint_find(int64 run, int seq, DurableCheckpoint *checkpoint);
+/* Only whether the position is pending, and its task (0: none). The probe is open
+ * on the history. */
+extern void durable_checkpoint_open(DurableProbe *probe);
+extern bool durable_checkpoint_is_pending(DurableProbe *probe, int64 run, int seq, int64 *task);
 
 /* Inserts or updates the row, as "stored" says. The run is locked. */
 extern void durable_checkpoint_write(DurableWriter *writer, int64 run,

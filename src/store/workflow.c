@@ -10,6 +10,8 @@
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "base/plan.h"
@@ -302,26 +304,78 @@ static DurablePlan namespaces_plan = {
 	.argtypes = {REGROLEOID},
 };
 
+/* What a session that works asks before each claim; forgotten when a definition
+ * changes (triggers on both tables see to it). */
+static struct
+{
+	Oid			owner;			/* InvalidOid: nothing is known */
+	Oid			tables[2];
+	MemoryContext context;
+	text	  **names;
+	int			n;
+}			known_namespaces;
+
+static void
+forget_namespaces(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == known_namespaces.tables[0] ||
+		relid == known_namespaces.tables[1])
+		known_namespaces.owner = InvalidOid;
+}
+
+void
+durable_workflow_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_namespaces, (Datum) 0);
+}
+
+static void
+learn_namespaces(Oid owner)
+{
+	Datum		value = ObjectIdGetDatum(owner);
+	int			n;
+
+	if (known_namespaces.context == NULL)
+		known_namespaces.context = AllocSetContextCreate(TopMemoryContext, "durable namespaces",
+														 ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(known_namespaces.context);
+	known_namespaces.tables[0] = durable_rel(REL_WORKFLOW);
+	known_namespaces.tables[1] = durable_rel(REL_HANDLER);
+	durable_plan_begin();
+	/* before the snapshot is taken: what it does not see clears this again */
+	known_namespaces.owner = owner;
+	n = (int) durable_plan_run(&namespaces_plan, &value, NULL);
+	known_namespaces.names = MemoryContextAlloc(known_namespaces.context,
+												sizeof(text *) * Max(n, 1));
+	for (known_namespaces.n = 0; known_namespaces.n < n; known_namespaces.n++)
+		known_namespaces.names[known_namespaces.n] =
+			durable_plan_text(known_namespaces.n, 1, known_namespaces.context);
+	durable_plan_end();
+}
+
 text **
 durable_namespaces_of(Oid owner, int *n)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	Datum		value = ObjectIdGetDatum(owner);
 	text	  **namespaces;
 
-	durable_plan_begin();
-	*n = (int) durable_plan_run(&namespaces_plan, &value, NULL);
-	namespaces = MemoryContextAlloc(caller, sizeof(text *) * Max(*n, 1));
-	for (int i = 0; i < *n; i++)
+	if (known_namespaces.owner != owner)
 	{
-		bool		isnull;
-		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
-										 1, &isnull);
-		MemoryContext before = MemoryContextSwitchTo(caller);
-
-		namespaces[i] = DatumGetTextPCopy(name);
-		MemoryContextSwitchTo(before);
+		/* an error on the way leaves nothing half known */
+		known_namespaces.n = 0;
+		PG_TRY();
+		{
+			learn_namespaces(owner);
+		}
+		PG_CATCH();
+		{
+			known_namespaces.owner = InvalidOid;
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
 	}
-	durable_plan_end();
+	*n = known_namespaces.n;
+	namespaces = palloc(sizeof(text *) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+		namespaces[i] = DatumGetTextPCopy(PointerGetDatum(known_namespaces.names[i]));
 	return namespaces;
 }

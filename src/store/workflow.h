@@ -49,6 +49,7 @@ extern int	durable_handler_delete(text *namespace, text *name);
 
 /* The namespaces where this role has definitions; palloc'd. */
 extern text **durable_namespaces_of(Oid owner, int *n);
+extern void durable_workflow_init(void);
 
 /* The queue whose tasks only this role executes. */
 extern text *durable_owner_queue(Oid owner);

@@ -72,6 +72,7 @@ SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_cl
 SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal $$,
 	$$ VALUES ('identity', 'settings_changed'), ('namespace_access', 'settings_changed'), ('queue', 'settings_changed'),
+	          ('workflow', 'settings_changed'), ('handler', 'settings_changed'),
 	          ('lease', 'list_changed'), ('task_delayed', 'list_changed'), ('task_ready', 'list_changed') $$,
 	'writes by SQL are noticed');
 
