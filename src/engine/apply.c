@@ -78,6 +78,10 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->history = durable_checkpoints_load(id, &turn->nhistory);
 		turn->space = Max(16, turn->nhistory);
 		turn->history = repalloc_huge(turn->history, sizeof(DurableCheckpoint) * turn->space);
+		turn->operations = turn->logs = NIL;
+		turn->attributes = NULL;
+		turn->fan_changed = false;
+		turn->done = 0;
 		turn->body = InvalidOid;
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
@@ -254,12 +258,11 @@ write_logs(DurableTurn *turn)
 	turn->logs = NIL;
 }
 
-/* The operations' effects, then every checkpoint that is new or has changed.
- * Returns when to look again at what was busy, or 0. */
+/* What the operations below a position ask for. Returns when to look again at what was
+ * busy, or 0. */
 static int64
-write_history(DurableTurn *turn)
+do_operations(DurableTurn *turn, int below)
 {
-	DurableWriter writer;
 	ListCell   *lc;
 	int64		recheck = 0;
 
@@ -269,6 +272,9 @@ write_history(DurableTurn *turn)
 		DurableCheckpoint *checkpoint = &turn->history[op->seq];
 		int64		wait = 0;
 
+		if (op->seq >= below)
+			continue;
+		turn->operations = foreach_delete_current(turn->operations, lc);
 		if (checkpoint->kind == KIND_STEP)
 			durable_step_dispatch(turn, op);
 		else if (checkpoint->kind == KIND_SIGNAL)
@@ -278,10 +284,21 @@ write_history(DurableTurn *turn)
 		if (wait != 0 && (recheck == 0 || wait < recheck))
 			recheck = wait;
 	}
-	turn->operations = NIL;
+	return recheck;
+}
+
+/* The operations' effects, then every checkpoint that is new or has changed, below a
+ * position. What was logged, and all about the run's row, goes along in any case. */
+static int64
+write_history(DurableTurn *turn, int below)
+{
+	DurableWriter writer;
+	int64		recheck = do_operations(turn, below);
+
+	turn->done = 0;
 	write_logs(turn);
 	durable_writer_open(&writer, REL_CHECKPOINT);
-	for (int i = 0; i < turn->nhistory; i++)
+	for (int i = 0; i < below; i++)
 	{
 		DurableCheckpoint *checkpoint = &turn->history[i];
 
@@ -349,14 +366,14 @@ rests_on_waits(const DurableTurn *turn)
 }
 
 DurableApplied
-durable_apply_step(DurableTurn *turn, const DurableLease *lease)
+durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 {
 	DurableRun	run;
 	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 
 	if (result != APPLIED)
 		return result;
-	(void) write_history(turn);
+	(void) write_history(turn, below);
 	if (update_run(turn, &run))
 		durable_run_update(&run);
 	close_claimed(&run);
@@ -439,7 +456,7 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 
 	if (result != APPLIED)
 		return result;
-	recheck = write_history(turn);
+	recheck = write_history(turn, turn->nhistory);
 	if (last != NULL && something_came(turn, last, was_pending))
 	{
 		if (update_run(turn, &run))
@@ -478,7 +495,7 @@ check_end(DurableRun *run, void *arg)
 	if (check->result != APPLIED)
 		return false;
 	close_claimed(&again);
-	(void) write_history(check->turn);
+	(void) write_history(check->turn, check->turn->nhistory);
 	(void) update_run(check->turn, run);
 	return true;
 }

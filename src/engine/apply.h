@@ -25,9 +25,10 @@ typedef enum DurableApplied
  * workflow may be missing: then body is InvalidOid. */
 extern bool durable_turn_load(DurableTurn *turn, int64 run);
 
-/* After a local step was executed in this transaction: its checkpoint and all
- * that is new. Never APPLY_AGAIN. */
-extern DurableApplied durable_apply_step(DurableTurn *turn, const DurableLease *lease);
+/* The history below a position, that of a local step which was executed in this
+ * transaction, or all. APPLY_AGAIN only when that rests on what may have come. */
+extern DurableApplied durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below);
+/* All of it, and the decision. */
 extern DurableApplied durable_apply_suspend(DurableTurn *turn, const DurableLease *lease);
 /* fresh: no lock of the run is held in this transaction yet */
 extern DurableApplied durable_apply_end(DurableTurn *turn, const DurableLease *lease);

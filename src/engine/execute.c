@@ -4,11 +4,11 @@
  *	  Executing claimed turns and steps in this session.
  *
  * A turn is replayed until its run suspends or ends. Local steps run between
- * replays: the handler, its checkpoint and whatever else is new are one
- * transaction. After a step the body is replayed at once, in the same
- * transaction, and when that ends the run the end is part of it too.
+ * replays: the handler and its checkpoint are one transaction. After a step the body
+ * is replayed at once, in the same transaction, and when that ends the run the end is
+ * part of it too. Only then anything is written.
  *
- * While user code runs nothing of the engine's is locked. If the claim is lost
+ * So while user code runs nothing of the engine's is locked. If the claim is lost
  * meanwhile, the transaction is rolled back, the step's effects with it.
  *
  *-------------------------------------------------------------------------
@@ -253,35 +253,40 @@ dispatches(const DurableTurn *turn)
 	return false;
 }
 
-/* false: the claim is lost, and the transaction has been rolled back; or it was
- * because something came in that the step rests on: then *again */
+/*
+ * The step, and the replay that follows it, without a lock of the engine. Then what
+ * the step did is written, and committed; at the end of a turn that commits once, and
+ * of a run that nobody waits for, together with the decision.
+ *
+ * false: the claim is lost, and the transaction has been rolled back; or it was
+ * because something came in that the step rests on: then *again.
+ */
 static bool
-do_local_step(DurableTurn *turn, const DurableLease *lease, bool *replayed, bool *again)
+do_local_step(DurableTurn *turn, const DurableLease *lease, bool *again)
 {
 	DurableApplied applied = APPLIED;
 
 	if (!turn->workflow.atomic && dispatches(turn))
 	{
-		applied = durable_apply_step(turn, lease);
+		applied = durable_apply_step(turn, lease, turn->nhistory);
 		if (applied == APPLIED)
 			SPI_commit();
 	}
 	if (applied == APPLIED)
 	{
 		run_local_step(turn);
-		applied = durable_apply_step(turn, lease);
+		turn->done = turn->step->seq + 1;
+		durable_turn_replay(turn);
+		if (turn->workflow.atomic || may_end_here(turn))
+			return true;
+		applied = durable_apply_step(turn, lease, turn->done);
 	}
 	*again = applied == APPLY_AGAIN;
-	if (applied != APPLIED)
-	{
-		SPI_rollback();
-		return false;
-	}
-	*replayed = true;
-	durable_turn_replay(turn);
-	if (!turn->workflow.atomic && !may_end_here(turn))
+	if (applied == APPLIED)
 		SPI_commit();
-	return true;
+	else
+		SPI_rollback();
+	return applied == APPLIED;
 }
 
 static DurableTurn *
@@ -336,7 +341,27 @@ load_turn(DurableTurn *turn, const DurableWorkItem *item)
 	return false;
 }
 
-/* One decision. true: go on with this turn. */
+/* Nothing was written: the claim is lost, or something came in. The steps that were
+ * executed in this transaction are not done again for that, if they do not rest on
+ * it. false: the turn is over. */
+static bool
+again_or_lost(DurableTurn *turn, const DurableWorkItem *item, DurableApplied applied)
+{
+	bool		keep = applied == APPLY_AGAIN;
+
+	if (keep && turn->done > 0)
+	{
+		applied = durable_apply_step(turn, &item->lease, turn->done);
+		keep = applied == APPLIED;
+	}
+	if (keep)
+		SPI_commit();
+	else
+		SPI_rollback();
+	return applied != APPLY_LOST && load_turn(turn, item);
+}
+
+/* One decision. true: go on with this turn, which has been replayed or not. */
 static bool
 apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 {
@@ -345,20 +370,17 @@ apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 
 	*replayed = false;
 	if (turn->decision == DECISION_LOCAL_STEP)
-		return do_local_step(turn, &item->lease, replayed, &again) ||
-			(again && load_turn(turn, item));
+	{
+		*replayed = do_local_step(turn, &item->lease, &again);
+		return *replayed || (again && load_turn(turn, item));
+	}
 	applied = turn->decision == DECISION_SUSPEND ?
 		durable_apply_suspend(turn, &item->lease) : durable_apply_end(turn, &item->lease);
-	if (applied == APPLY_LOST)
-	{
-		SPI_rollback();
-		return false;
-	}
+	if (applied == APPLY_LOST || applied == APPLY_AGAIN)
+		return again_or_lost(turn, item, applied);
 	if (applied == APPLIED)
 		durable_executing_end();
 	SPI_commit();
-	if (applied == APPLY_AGAIN)
-		return load_turn(turn, item);
 	return applied == APPLIED_GO_ON;
 }
 

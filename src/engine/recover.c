@@ -288,7 +288,7 @@ reset_checkpoint(DurableCheckpoint *checkpoint, text *namespace)
 	{
 		case KIND_LOCAL:
 		case KIND_STEP:
-			if (failed || checkpoint->status == CHECKPOINT_PENDING)
+			if (checkpoint->status != CHECKPOINT_COMPLETED)
 				start_again(checkpoint);
 			break;
 		case KIND_CHILD:
@@ -362,6 +362,13 @@ resurrect(DurableRun *run, int64 id)
 	reset_history(id, DatumGetTextPP(row->values[RUN_NAMESPACE]));
 	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
 	durable_row_set_null(row, RUN_FINISHED_AT);
+	durable_row_set_null(row, RUN_FAN_FIRST);
+	durable_row_set_null(row, RUN_FAN_NEXT);
+	durable_row_set_null(row, RUN_FAN_LAST);
+	durable_row_set_null(row, RUN_AWAITED_FIRST);
+	durable_row_set_null(row, RUN_AWAITED_LAST);
+	durable_row_set_null(row, RUN_AWAITED_ON);
+	durable_row_set_null(row, RUN_FAIL_FAST);
 	durable_row_set_null(row, RUN_OUTPUT);
 	durable_row_set_null(row, RUN_ERROR);
 	durable_step_end_window(row);

@@ -189,11 +189,8 @@ durable_run_wake(DurableRun *run)
 	durable_run_update(run);
 }
 
-/*
- * Takes a task out of its list and away; delayed_until is 0 where its own row
- * tells. Who executes it is interrupted when that commits. The task may go back to
- * its queue meanwhile, for that takes no lock of the run: then once more.
- */
+/* Who executes it is interrupted when that commits. The task may go back to its queue
+ * meanwhile, for that takes no lock of the run: then once more. */
 void
 durable_run_drop_task(int64 id, TimestampTz delayed_until)
 {

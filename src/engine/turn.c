@@ -163,9 +163,17 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 DurableOperation *
 durable_turn_operation(DurableTurn *turn, int seq)
 {
-	MemoryContext before = MemoryContextSwitchTo(turn->context);
-	DurableOperation *operation = palloc0(sizeof(DurableOperation));
+	MemoryContext before;
+	DurableOperation *operation;
 
+	for (int i = 0; i < turn->carried; i++)
+	{
+		operation = list_nth(turn->operations, i);
+		if (operation->seq == seq)
+			return operation;
+	}
+	before = MemoryContextSwitchTo(turn->context);
+	operation = palloc0(sizeof(DurableOperation));
 	operation->seq = seq;
 	turn->operations = lappend(turn->operations, operation);
 	MemoryContextSwitchTo(before);
@@ -237,22 +245,20 @@ body_returned(DurableTurn *turn, Jsonb *output)
 	turn->output = output == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(output));
 }
 
+/* What an earlier replay asked for and is not written yet stays asked for. */
 static void
 begin_replay(DurableTurn *turn)
 {
 	turn->next_seq = 0;
+	turn->carried = list_length(turn->operations);
 	turn->ended = false;
 	turn->swallowed = false;
 	turn->fatal = false;
-	turn->operations = NIL;
-	turn->logs = NIL;
-	turn->attributes = NULL;
 	turn->output = turn->error = NULL;
 	turn->step = NULL;
 	turn->wake_at = 0;
 	turn->awaited_first = turn->awaited_last = -1;
 	turn->fail_fast = false;
-	turn->fan_changed = false;
 }
 
 void

@@ -85,9 +85,14 @@ typedef struct DurableTurn
 	int			next_seq;
 	bool		ended;			/* a function has ended it */
 	bool		swallowed;		/* … and the body has called another one */
-	List	   *operations;		/* DurableOperation, new in this replay */
+
+	/* of all replays, not written yet */
+	List	   *operations;		/* DurableOperation */
+	int			carried;		/* of those, the ones of earlier replays */
 	List	   *logs;			/* DurableLogEntry */
 	Jsonb	   *attributes;		/* to be merged into the run's, or NULL */
+	int			done;			/* positions below it, of which the last is a local step
+								 * that was executed in this transaction; or 0 */
 
 	/* what it came to */
 	DurableDecision decision;
@@ -130,7 +135,7 @@ extern void durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind,
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
 											  Jsonb *output);
-/* A new operation at the position. */
+/* A new operation at the position; or the one that an earlier replay has left there. */
 extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 
 /* Ends the turn: wait until wake_at (0: only for results or signals). */
