@@ -5,7 +5,7 @@
 CREATE TABLE durable.worker_pause (
 	only_one	boolean NOT NULL DEFAULT true CHECK (only_one),
 	paused_at	timestamptz NOT NULL,
-	paused_by	text NOT NULL,
+	paused_by	text COLLATE "C" NOT NULL,
 	CONSTRAINT worker_pause_pkey PRIMARY KEY (only_one)
 ) USING heap;
 COMMENT ON TABLE durable.worker_pause IS
@@ -30,7 +30,7 @@ CREATE FUNCTION durable.workers(
 	OUT pid int, OUT kind text, OUT role regrole, OUT state text,
 	OUT namespace text, OUT run_id text, OUT step text,
 	OUT started_at timestamptz, OUT since timestamptz)
-RETURNS SETOF record LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'durable_workers_shown'
+RETURNS SETOF record LANGUAGE c AS 'MODULE_PATHNAME', 'durable_workers_shown'
 ROWS 10;
 COMMENT ON FUNCTION durable.workers() IS
 'the background workers of this database, and what they are doing; run and step only where the caller may read';

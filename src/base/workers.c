@@ -340,9 +340,11 @@ void
 durable_worker_report(bool busy, const text *namespace, const text *run_id, const text *step)
 {
 	DurableWorkerInfo report;
+	bool		first;
 
 	if (my_slot == NULL)
 		return;
+	first = my_slot->info.state == WORKER_CONNECTING;
 	pgstat_report_activity(busy ? STATE_RUNNING : STATE_IDLE, NULL);
 	report.since = GetCurrentTimestamp();
 	set_text(report.namespace, sizeof(report.namespace), namespace);
@@ -355,6 +357,9 @@ durable_worker_report(bool busy, const text *namespace, const text *run_id, cons
 	memcpy(my_slot->info.run_id, report.run_id, sizeof(report.run_id));
 	memcpy(my_slot->info.step, report.step, sizeof(report.step));
 	SpinLockRelease(&my_slot->lock);
+	/* perhaps there is work for one more */
+	if (first && my_slot->info.kind == WORKER_EXECUTOR)
+		durable_scheduler_wake(my_slot->info.database, SCHEDULER_LOOK_DEMAND);
 }
 
 void
@@ -531,13 +536,14 @@ durable_launcher_attach(void)
 }
 
 int
-durable_launcher_take_looks(Oid **databases)
+durable_launcher_take_looks(Oid **databases, bool *all)
 {
 	int			n;
 
 	*databases = palloc(sizeof(Oid) * LOOKS);
 	LWLockAcquire(table_lock, LW_EXCLUSIVE);
-	n = table->look_at_all ? -1 : table->nlooks;
+	n = table->nlooks;
+	*all = table->look_at_all;
 	memcpy(*databases, table->looks, sizeof(Oid) * table->nlooks);
 	table->nlooks = 0;
 	table->look_at_all = false;

@@ -114,8 +114,8 @@ extern void durable_workers_note_settings(void);
 
 /* For the launcher. */
 extern void durable_launcher_attach(void);
-/* The databases that were noted; -1: look at all of them. Palloc'd. */
-extern int	durable_launcher_take_looks(Oid **databases);
+/* The databases that were noted, palloc'd; "all": look at the others, too. */
+extern int	durable_launcher_take_looks(Oid **databases, bool *all);
 extern void durable_launcher_wake(void);
 
 #endif							/* DURABLE_WORKERS_H */

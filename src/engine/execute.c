@@ -205,7 +205,7 @@ run_local_step(DurableTurn *turn)
 	Jsonb	   *error = NULL;
 	bool		succeeded;
 
-	durable_worker_report_step(op->target);
+	durable_worker_report_step(checkpoint->name);
 	durable_current_step = turn;
 	succeeded = call_handler(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;

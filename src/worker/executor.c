@@ -28,7 +28,6 @@
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/guc.h"
-#include "base/wakeup.h"
 #include "engine/execute.h"
 #include "engine/work.h"
 #include "worker/executor.h"
@@ -184,9 +183,6 @@ durable_executor_main(Datum arg)
 		if (executor.worked || !executor.looked)
 		{
 			durable_worker_report(false, NULL, NULL, NULL);
-			/* perhaps there is work for one more */
-			if (!executor.looked)
-				durable_scheduler_wake(MyDatabaseId, SCHEDULER_LOOK_DEMAND);
 			executor.idle_since = GetCurrentTimestamp();
 			executor.worked = false;
 			executor.looked = true;

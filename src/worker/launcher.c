@@ -137,27 +137,33 @@ adopt_schedulers(void)
 	pfree(workers);
 }
 
+/* What is failing is tried again in its own time. */
+static void
+look_into(Database *database)
+{
+	database->waits = false;
+	if (database->failures == 0)
+		database->next_try = 0;
+}
+
 /* all_of_them: the settings were loaded anew. */
 static void
 take_looks(bool all_of_them)
 {
 	Oid		   *oids;
-	int			n = durable_launcher_take_looks(&oids);
-	HASH_SEQ_STATUS all;
+	bool		all;
+	int			n = durable_launcher_take_looks(&oids, &all);
+	HASH_SEQ_STATUS known;
 	Database   *database;
 
 	for (int i = 0; i < n; i++)
-	{
-		database = find_database(oids[i]);
-		database->waits = false;
-		database->next_try = 0;
-	}
+		look_into(find_database(oids[i]));
 	pfree(oids);
-	if (n >= 0 && !all_of_them)
+	if (!all && !all_of_them)
 		return;
-	hash_seq_init(&all, databases);
-	while ((database = hash_seq_search(&all)) != NULL)
-		database->waits = false;
+	hash_seq_init(&known, databases);
+	while ((database = hash_seq_search(&known)) != NULL)
+		look_into(database);
 }
 
 /* What became of the scheduler that it had. */

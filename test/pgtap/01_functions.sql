@@ -68,6 +68,10 @@ INSERT INTO contract VALUES
 	('wait_for_run', 'p', 'v', NULL, ARRAY['run_id text', 'timeout interval DEFAULT ''00:00:30''::interval', 'terminal boolean DEFAULT true',
 		'INOUT status text DEFAULT NULL::text', 'INOUT output jsonb DEFAULT NULL::jsonb', 'INOUT error jsonb DEFAULT NULL::jsonb']),
 	('work', 'p', 'v', NULL, ARRAY['queues text[] DEFAULT NULL::text[]', 'duration interval DEFAULT ''00:00:55''::interval', 'max_tasks integer DEFAULT NULL::integer']),
+	-- background workers
+	('pause', 'f', 'v', 'boolean', '{}'),
+	('resume', 'f', 'v', 'boolean', '{}'),
+	('workers', 'f', 'v', 'SETOF record', '{}'),
 	-- inside a body
 	('local_step', 'f', 'v', 'jsonb', ARRAY['handler text', 'input jsonb DEFAULT NULL::jsonb', 'name text DEFAULT NULL::text', 'retries integer DEFAULT 1',
 		'backoff interval DEFAULT ''00:00:00''::interval', 'backoff_kind text DEFAULT NULL::text', 'backoff_max interval DEFAULT NULL::interval',

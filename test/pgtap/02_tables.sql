@@ -6,7 +6,7 @@ SET client_min_messages = warning;
 BEGIN;
 SELECT plan(39);
 
-SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
 SELECT views_are('durable', ARRAY[]::text[]);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
@@ -15,7 +15,7 @@ SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::
 
 -- pg_dump: the data of users, and nothing that only this server can mean
 SELECT set_eq($$ SELECT c.relname::text FROM pg_extension e, unnest(e.extconfig) t(oid) JOIN pg_class c ON c.oid = t.oid WHERE e.extname = 'durable' $$,
-	ARRAY['checkpoint', 'handler', 'identity', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq', 'waiter', 'workflow'],
+	ARRAY['checkpoint', 'handler', 'identity', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq', 'waiter', 'worker_pause', 'workflow'],
 	'dumped are tasks, results, settings and the sequences; not leases and heartbeats');
 SELECT is_empty($$ SELECT unnest(extcondition) FROM pg_extension WHERE extname = 'durable' EXCEPT VALUES ('') $$, 'dumped completely');
 -- pg_upgrade refuses a column of any reg* type but these three
@@ -74,7 +74,8 @@ SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_cl
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal AND tgtype & 1 = 1 $$, 'no row triggers');
 SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal $$,
-	$$ VALUES ('identity', 'settings_changed'), ('namespace_access', 'settings_changed'), ('queue', 'settings_changed'),
+	$$ VALUES ('handler', 'settings_changed'), ('identity', 'settings_changed'), ('namespace_access', 'settings_changed'), ('queue', 'settings_changed'),
+		('worker_pause', 'settings_changed'), ('workflow', 'settings_changed'),
 	          ('workflow', 'settings_changed'), ('handler', 'settings_changed'),
 	          ('lease', 'list_changed'), ('task_deadline', 'list_changed'), ('task_delayed', 'list_changed'), ('task_ready', 'list_changed') $$,
 	'writes by SQL are noticed');
