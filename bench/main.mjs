@@ -8,13 +8,14 @@ import { durable } from './peers/durable.mjs';
 import { hand } from './peers/handwritten.mjs';
 import { cycle, settle } from './scenarios/cycle.mjs';
 import { batch, clients } from './scenarios/batch.mjs';
+import { fan } from './scenarios/fan.mjs';
 import { flat } from './scenarios/flat.mjs';
 import { xmin } from './scenarios/xmin.mjs';
 import { latency } from './scenarios/latency.mjs';
 import { wal } from './scenarios/wal.mjs';
 import { payload } from './scenarios/payload.mjs';
 
-const scenarios = { cycle, settle, batch, clients, flat, xmin, latency, wal, payload };
+const scenarios = { cycle, settle, batch, clients, fan, flat, xmin, latency, wal, payload };
 
 const flags = Object.fromEntries(
   process.argv
