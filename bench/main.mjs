@@ -8,6 +8,7 @@ import { durable } from './peers/durable.mjs';
 import { hand } from './peers/handwritten.mjs';
 import { cycle, settle } from './scenarios/cycle.mjs';
 import { batch, clients } from './scenarios/batch.mjs';
+import { fan } from './scenarios/fan.mjs';
 import { flat } from './scenarios/flat.mjs';
 import { xmin } from './scenarios/xmin.mjs';
 import { latency } from './scenarios/latency.mjs';
@@ -17,7 +18,7 @@ import { long, workflow } from './scenarios/workflow.mjs';
 import { full, timers, wfxmin } from './scenarios/workflow_full.mjs';
 import { drains } from './peers/workflows.mjs';
 
-const scenarios = { cycle, settle, batch, clients, flat, xmin, latency, wal, payload, workflow, long, full, timers, wfxmin };
+const scenarios = { cycle, settle, batch, clients, fan, flat, xmin, latency, wal, payload, workflow, long, full, timers, wfxmin };
 
 const flags = Object.fromEntries(
   process.argv

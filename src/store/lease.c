@@ -317,7 +317,7 @@ durable_lapsed_next(DurableDueScan *scan, DurableLease *lease)
 int
 durable_lease_sessions(Snapshot snapshot, DurableLease **leases)
 {
-	Relation	rel = table_open(durable_rel(REL_LEASE), AccessShareLock);
+	Relation	rel = durable_table_open(REL_LEASE, AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
 	int			space = 16;

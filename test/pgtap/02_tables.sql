@@ -76,7 +76,6 @@ SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN p
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal $$,
 	$$ VALUES ('handler', 'settings_changed'), ('identity', 'settings_changed'), ('namespace_access', 'settings_changed'), ('queue', 'settings_changed'),
 		('worker_pause', 'settings_changed'), ('workflow', 'settings_changed'),
-	          ('workflow', 'settings_changed'), ('handler', 'settings_changed'),
 	          ('lease', 'list_changed'), ('task_deadline', 'list_changed'), ('task_delayed', 'list_changed'), ('task_ready', 'list_changed') $$,
 	'writes by SQL are noticed');
 

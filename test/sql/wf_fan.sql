@@ -342,6 +342,18 @@ CALL durable.work(duration => '0');
 SELECT run_id, status, output FROM runs('h%');
 SELECT * FROM leftovers;
 
+-- all claims are void: what was claimed is queued, what waits for its place or for a result is not
+SELECT durable.start('fan', '{"n": 5, "k": 2}', 'i1');
+CALL durable.work(duration => '0');
+TRUNCATE held;
+SELECT pick('i1', 1), stands('i1');
+SELECT durable.activate();
+SELECT stands('i1'), (SELECT count(*) FROM durable.task_ready) AS all_ready;
+SELECT done('i1', 0, '0');
+TRUNCATE held;
+SELECT pick('i1', 10), done('i1', 1, '1'), stands('i1');
+SELECT durable.cancel('i1');
+
 -- somebody who may not
 CREATE ROLE wf_fan_nobody;
 SET ROLE wf_fan_nobody;
