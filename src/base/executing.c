@@ -103,13 +103,13 @@ durable_executing_end(void)
 	(void) LockRelease(&tag, ShareLock, true);
 }
 
-void
+bool
 durable_executing_lost(void)
 {
 	LOCKTAG		gate;
 
 	if (my_task == 0)
-		return;
+		return false;
 	task_tag(&gate, my_task, GATE_LOCK_CLASS);
 	/* not even the interrupt itself shall interrupt this; what ends the session may */
 	HOLD_CANCEL_INTERRUPTS();
@@ -121,6 +121,7 @@ durable_executing_lost(void)
 	if (!get_timeout_indicator(STATEMENT_TIMEOUT, false))
 		QueryCancelPending = false;
 	RESUME_CANCEL_INTERRUPTS();
+	return true;
 }
 
 /* Whether anybody but this session holds the lock. */
