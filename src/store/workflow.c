@@ -231,13 +231,16 @@ durable_workflow_delete(text *namespace, text *name, text *version)
 	return (int) run_once(&workflow_delete_plan, values, version == NULL ? "  n " : NULL);
 }
 
+/* A run that has not ended has a task under its number. Finished ones, which may be
+ * very many, are not looked at; an index for this would make each end of a run write
+ * all indexes of the table. */
 static DurablePlan workflow_in_use_plan = {
 	.name = "workflow in use",
 	.sql =
-	"SELECT FROM durable.run r WHERE r.namespace OPERATOR(pg_catalog.=) $1"
-	" AND r.workflow OPERATOR(pg_catalog.=) $2"
-	" AND ($3 IS NULL OR r.version OPERATOR(pg_catalog.=) $3)"
-	" AND r.finished_at IS NULL LIMIT 1",
+	"SELECT FROM durable.task t WHERE t.kind OPERATOR(pg_catalog.=) 'turn'"
+	" AND t.namespace OPERATOR(pg_catalog.=) $1 AND t.name OPERATOR(pg_catalog.=) $2"
+	" AND ($3 IS NULL OR EXISTS (SELECT FROM durable.run r"
+	"  WHERE r.id OPERATOR(pg_catalog.=) t.id AND r.version OPERATOR(pg_catalog.=) $3)) LIMIT 1",
 	.nargs = 3,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID},
 };
