@@ -292,10 +292,11 @@ durable_turn_replay(DurableTurn *turn)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	ErrorContextCallback callback = {
-		.previous = error_context_stack, .callback = note_interrupt, .arg = turn
-	};
+	ErrorContextCallback callback;
 
+	callback.previous = error_context_stack;
+	callback.callback = note_interrupt;
+	callback.arg = turn;
 	begin_replay(turn);
 	turn->interrupted = false;
 	error_context_stack = &callback;

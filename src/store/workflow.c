@@ -83,6 +83,20 @@ numeric_version(text *version, const char **digits, int *length)
 	return true;
 }
 
+/* The digits at the pointers by value, however many; moves behind them. */
+static int
+compare_digits(const char **a, const char **b)
+{
+	const char *x = *a + strspn(*a, "0");
+	const char *y = *b + strspn(*b, "0");
+	int			nx = strspn(x, "0123456789");
+	int			ny = strspn(y, "0123456789");
+
+	*a = x + nx;
+	*b = y + ny;
+	return nx != ny ? nx - ny : memcmp(x, y, nx);
+}
+
 /* Natural order: runs of digits by value, everything else by byte. */
 static int
 compare_versions(text *a, text *b)
@@ -100,15 +114,10 @@ compare_versions(text *a, text *b)
 	{
 		if (isdigit((unsigned char) *x) && isdigit((unsigned char) *y))
 		{
-			char	   *after_x;
-			char	   *after_y;
-			unsigned long vx = strtoul(x, &after_x, 10);
-			unsigned long vy = strtoul(y, &after_y, 10);
+			int			order = compare_digits(&x, &y);
 
-			if (vx != vy)
-				return vx < vy ? -1 : 1;
-			x = after_x;
-			y = after_y;
+			if (order != 0)
+				return order;
 		}
 		else if (*x != *y)
 			return (unsigned char) *x < (unsigned char) *y ? -1 : 1;
@@ -181,7 +190,11 @@ run_once(DurablePlan *plan, const Datum *values, const char *nulls)
 	return processed;
 }
 
-/* Only its owner may replace a definition. */
+/* Only its owner may replace or delete a definition; when that role has been dropped,
+ * anybody may who may define. */
+#define OWNER_IS_GONE(table) \
+	"NOT EXISTS (SELECT FROM pg_catalog.pg_roles a WHERE a.oid OPERATOR(pg_catalog.=) " table ".owner)"
+
 static DurablePlan workflow_store_plan = {
 	.name = "store workflow",
 	.sql =
@@ -189,9 +202,9 @@ static DurablePlan workflow_store_plan = {
 	" atomic, body, queue, tags)"
 	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7)"
 	" ON CONFLICT ON CONSTRAINT workflow_pkey DO UPDATE SET"
-	" registered_at = excluded.registered_at, atomic = excluded.atomic,"
+	" owner = excluded.owner, registered_at = excluded.registered_at, atomic = excluded.atomic,"
 	" body = excluded.body, queue = excluded.queue, tags = excluded.tags"
-	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner",
+	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("w"),
 	.nargs = 8,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID},
 };
@@ -215,7 +228,7 @@ static DurablePlan workflow_delete_plan = {
 	"DELETE FROM durable.workflow w WHERE w.namespace OPERATOR(pg_catalog.=) $1"
 	" AND w.name OPERATOR(pg_catalog.=) $2"
 	" AND ($3 IS NULL OR w.version OPERATOR(pg_catalog.=) $3)"
-	" AND w.owner OPERATOR(pg_catalog.=) $4",
+	" AND (w.owner OPERATOR(pg_catalog.=) $4 OR " OWNER_IS_GONE("w") ")",
 	.nargs = 4,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID},
 };
@@ -261,8 +274,8 @@ static DurablePlan handler_store_plan = {
 	"INSERT INTO durable.handler AS h (namespace, name, owner, registered_at, handler)"
 	" VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4)"
 	" ON CONFLICT ON CONSTRAINT handler_pkey DO UPDATE SET"
-	" registered_at = excluded.registered_at, handler = excluded.handler"
-	" WHERE h.owner OPERATOR(pg_catalog.=) excluded.owner",
+	" owner = excluded.owner, registered_at = excluded.registered_at, handler = excluded.handler"
+	" WHERE h.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("h"),
 	.nargs = 4,
 	.argtypes = {TEXTOID, TEXTOID, REGROLEOID, TEXTOID},
 };
@@ -282,7 +295,8 @@ static DurablePlan handler_delete_plan = {
 	.name = "delete handler",
 	.sql =
 	"DELETE FROM durable.handler h WHERE h.namespace OPERATOR(pg_catalog.=) $1"
-	" AND h.name OPERATOR(pg_catalog.=) $2 AND h.owner OPERATOR(pg_catalog.=) $3",
+	" AND h.name OPERATOR(pg_catalog.=) $2"
+	" AND (h.owner OPERATOR(pg_catalog.=) $3 OR " OWNER_IS_GONE("h") ")",
 	.nargs = 3,
 	.argtypes = {TEXTOID, TEXTOID, REGROLEOID},
 };
