@@ -31,6 +31,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
@@ -46,8 +47,8 @@
 
 /* How often a session that is between two transactions is looked for again, and how
  * long it is given each time. */
-#define FIND_TRIES 200
-#define FIND_PAUSE_US 100
+#define FIND_TRIES 100
+#define FIND_PAUSE_MS 1
 
 /* What this session executes, or 0. */
 static int64 my_task = 0;
@@ -103,13 +104,13 @@ durable_executing_end(void)
 	(void) LockRelease(&tag, ShareLock, true);
 }
 
-void
+bool
 durable_executing_lost(void)
 {
 	LOCKTAG		gate;
 
 	if (my_task == 0)
-		return;
+		return false;
 	task_tag(&gate, my_task, GATE_LOCK_CLASS);
 	/* not even the interrupt itself shall interrupt this; what ends the session may */
 	HOLD_CANCEL_INTERRUPTS();
@@ -121,6 +122,7 @@ durable_executing_lost(void)
 	if (!get_timeout_indicator(STATEMENT_TIMEOUT, false))
 		QueryCancelPending = false;
 	RESUME_CANCEL_INTERRUPTS();
+	return true;
 }
 
 /* Whether anybody but this session holds the lock. */
@@ -193,8 +195,11 @@ make_room(int n)
 static void
 find_targets(int64 task)
 {
+	static uint32 wait_event = 0;
 	LOCKTAG		tag;
 
+	if (wait_event == 0)
+		wait_event = compat_wait_event("DurableInterrupt");
 	task_tag(&tag, task, EXECUTING_LOCK_CLASS);
 	for (int i = 0; i < FIND_TRIES && is_executed(task); i++)
 	{
@@ -209,7 +214,7 @@ find_targets(int64 task)
 			return;
 		}
 		CHECK_FOR_INTERRUPTS();
-		pg_usleep(FIND_PAUSE_US);
+		(void) WaitLatch(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, FIND_PAUSE_MS, wait_event);
 	}
 }
 

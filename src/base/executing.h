@@ -21,8 +21,9 @@ extern void durable_executing_begin(int64 task);
 extern void durable_executing_end(void);
 
 /* The task was taken away or ended by somebody else: an interrupt that was sent
- * because of it is waited for and forgotten. Ends, too. */
-extern void durable_executing_lost(void);
+ * because of it is waited for and forgotten. Ends, too. false: nothing was being
+ * executed. */
+extern bool durable_executing_lost(void);
 
 /* When (and if) this transaction commits, whoever executes the task then is
  * interrupted. Its own session never is. */

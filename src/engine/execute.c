@@ -439,6 +439,22 @@ execute_step(const DurableWorkItem *item)
 	MemoryContextDelete(step->context);
 }
 
+/* If the item was not settled, somebody has ended it or taken it away. Its round has
+ * nothing left to hold. */
+static void
+forget_lost(const DurableWorkItem *item)
+{
+	DurableLease lease;
+
+	if (!durable_executing_lost())
+		return;
+	durable_snapshot_push();
+	if (durable_lease_find(&item->lease.token, &lease))
+		(void) durable_lease_delete(&lease, false);
+	durable_snapshot_pop();
+	SPI_commit();
+}
+
 static void
 execute(const DurableWorkItem *item)
 {
@@ -449,8 +465,7 @@ execute(const DurableWorkItem *item)
 		execute_turn(item);
 	else
 		execute_step(item);
-	/* no more, if it was settled */
-	durable_executing_lost();
+	forget_lost(item);
 }
 
 void
@@ -472,7 +487,7 @@ durable_execute(const DurableWorkItem *item)
 		durable_current_turn = durable_current_step = NULL;
 		if (!durable_recover_from_error(item, error))
 			ReThrowError(error);
-		durable_executing_lost();
+		forget_lost(item);
 	}
 	PG_END_TRY();
 	lease_in_hand = 0;

@@ -330,19 +330,24 @@ reset_history(int64 id, text *namespace)
 	durable_snapshot_pop();
 }
 
-/* The version that the run is pinned to must be there. */
-static void
+/* The version that the run is pinned to. */
+static bool
 find_workflow(const DurableRow *row, DurableWorkflow *workflow)
 {
-	text	   *name = DatumGetTextPP(row->values[RUN_WORKFLOW]);
-	text	   *version = DatumGetTextPP(row->values[RUN_VERSION]);
+	return durable_workflow_find(DatumGetTextPP(row->values[RUN_NAMESPACE]),
+								 DatumGetTextPP(row->values[RUN_WORKFLOW]),
+								 DatumGetTextPP(row->values[RUN_VERSION]), workflow);
+}
 
-	if (!durable_workflow_find(DatumGetTextPP(row->values[RUN_NAMESPACE]), name, version,
-							   workflow))
+static void
+require_workflow(const DurableRow *row, DurableWorkflow *workflow)
+{
+	if (!find_workflow(row, workflow))
 		ereport(ERROR,
 				errcode(ERRCODE_UNDEFINED_OBJECT),
 				errmsg("workflow \"%s\"@\"%s\" is not registered",
-					   text_to_cstring(name), text_to_cstring(version)),
+					   TextDatumGetCString(row->values[RUN_WORKFLOW]),
+					   TextDatumGetCString(row->values[RUN_VERSION])),
 				errhint("Register it again before the run \"%s\" is requeued.",
 						TextDatumGetCString(row->values[RUN_RUN_ID])));
 }
@@ -358,27 +363,20 @@ resurrect(DurableRun *run, int64 id)
 		.priority = DatumGetInt32(row->values[RUN_PRIORITY]), .start_at = DT_NOBEGIN
 	};
 
-	find_workflow(row, &workflow);
+	require_workflow(row, &workflow);
 	reset_history(id, DatumGetTextPP(row->values[RUN_NAMESPACE]));
 	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
 	durable_row_set_null(row, RUN_FINISHED_AT);
-	durable_row_set_null(row, RUN_FAN_FIRST);
-	durable_row_set_null(row, RUN_FAN_NEXT);
-	durable_row_set_null(row, RUN_FAN_LAST);
-	durable_row_set_null(row, RUN_AWAITED_FIRST);
-	durable_row_set_null(row, RUN_AWAITED_LAST);
-	durable_row_set_null(row, RUN_AWAITED_ON);
-	durable_row_set_null(row, RUN_FAIL_FAST);
 	durable_row_set_null(row, RUN_OUTPUT);
 	durable_row_set_null(row, RUN_ERROR);
 	durable_step_end_window(row);
 	durable_run_insert_turn(&spec, id, durable_clock_now(), durable_sequence_next(SEQ_LEASE));
 }
 
-/* Queued or delayed: it is ready now. Claimed: the claim is void, and whoever executes
- * it is interrupted. */
+/* Queued, delayed or parked: it is ready now. Claimed: the claim is void, and whoever
+ * executes it is interrupted. It goes to the queue where its workflow is served now. */
 static void
-requeue_turn(int64 id, TimestampTz delayed_until)
+requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
 {
 	TM_Result	result = TM_Updated;
 
@@ -398,6 +396,8 @@ requeue_turn(int64 id, TimestampTz delayed_until)
 			if (!durable_outcome_unlist(&task, delayed_until))
 				durable_executing_interrupt(id);
 			durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
+			if (queue != NULL)
+				durable_row_set(&task, TASK_QUEUE, PointerGetDatum(queue));
 			result = durable_outcome_requeue(&tables, &task, durable_sequence_next(SEQ_LEASE),
 											 now, now, true);
 		}
@@ -411,21 +411,16 @@ static void
 requeue_locked(DurableRun *run, int64 id)
 {
 	DurableRow *row = &run->row;
-	bool		parked = durable_run_turn_state(row) == TURN_PARKED;
+	DurableWorkflow workflow;
 	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
 		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
 
 	durable_run_refuse_own(DatumGetTextPP(row->values[RUN_RUN_ID]));
-	durable_run_set_status(row, RUN_PENDING);
-	if (parked)
-	{
-		durable_run_wake(run);
-		return;
-	}
 	if (!row->nulls[RUN_FINISHED_AT])
 		resurrect(run, id);
 	else
-		requeue_turn(id, delayed_until);
+		requeue_turn(id, find_workflow(row, &workflow) ? workflow.queue : NULL, delayed_until);
+	durable_run_set_status(row, RUN_PENDING);
 	durable_run_set_turn_state(row, TURN_READY);
 	durable_run_awaits_nothing(row);
 	durable_row_set(row, RUN_WAKES, Int32GetDatum(DatumGetInt32(row->values[RUN_WAKES]) + 1));

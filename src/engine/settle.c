@@ -11,7 +11,8 @@
  * has replaced it too, and whoever settled it has deleted it. Then everything is
  * read again.
  *
- * Locks: tasks, ascending by number. A round that is settled whole is deleted,
+ * Locks: tasks, ascending by number; then, of several steps at once, their runs,
+ * ascending by number, each before its tasks. A round that is settled whole is deleted,
  * not waiting for who may be renewing it; otherwise the lease keeps its row and
  * list until it lapses, so settling one of many writes nothing that the others
  * would wait for.
@@ -34,6 +35,7 @@
 #include "engine/outcome.h"
 #include "engine/settle.h"
 #include "engine/timeout.h"
+#include "store/run.h"
 #include "store/task.h"
 
 /* Results written at once by one complete_many. */
@@ -154,9 +156,18 @@ find_held(Settle *settle, const DurableTarget *target, DurableRow *task)
 		 durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID]);
 }
 
-/* Looks again under a new snapshot as long as others change the task first. */
+/* Whether the task is a step of a run. */
 static bool
-settle_one(Settle *settle, DurableTarget *target, bool *looking)
+comes_later(const DurableRow *task, DurableTarget *target)
+{
+	return durable_task_is(task, "step") &&
+		durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &target->run);
+}
+
+/* Looks again under a new snapshot as long as others change the task first. "alone":
+ * steps of runs are only noted. */
+static bool
+settle_one(Settle *settle, DurableTarget *target, bool alone, bool *looking)
 {
 	while (*looking)
 	{
@@ -165,6 +176,8 @@ settle_one(Settle *settle, DurableTarget *target, bool *looking)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!find_held(settle, target, &task))
+			return false;
+		if (alone && comes_later(&task, target))
 			return false;
 		result = act(settle, &task, target);
 		if (result == TM_Ok)
@@ -241,18 +254,56 @@ was_last(Settle *settle, const DurableTarget *targets, int n)
 }
 
 static int
+compare_runs(const void *a, const void *b)
+{
+	const DurableTarget *x = *(const DurableTarget *const *) a;
+	const DurableTarget *y = *(const DurableTarget *const *) b;
+
+	if (x->run != y->run)
+		return x->run > y->run ? 1 : -1;
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The steps among them, which settle_one() has noted, by run. */
+static int
+settle_steps(Settle *settle, DurableTarget *targets, int n, bool *looking)
+{
+	DurableTarget **steps = palloc(sizeof(DurableTarget *) * n);
+	int			nsteps = 0;
+	int			settled = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (targets[i].run != 0)
+			steps[nsteps++] = &targets[i];
+	}
+	qsort(steps, nsteps, sizeof(DurableTarget *), compare_runs);
+	for (int i = 0; i < nsteps; i++)
+	{
+		steps[i]->settled = settle_one(settle, steps[i], false, looking);
+		settled += steps[i]->settled;
+	}
+	pfree(steps);
+	return settled;
+}
+
+static int
 settle_targets(Settle *settle, DurableTarget *targets, int n)
 {
 	bool		looking = true;
+	bool		several = settle->action == SETTLE_COMPLETE && n > 1;
 	int			settled = 0;
 
-	if (settle->action == SETTLE_COMPLETE && n > 1)
+	if (several)
 		settle->results = palloc(sizeof(DurableRow) * Min(n, RESULT_BATCH));
 	for (int i = 0; i < n; i++)
 	{
-		targets[i].settled = settle_one(settle, &targets[i], &looking);
+		targets[i].run = 0;
+		targets[i].settled = settle_one(settle, &targets[i], several, &looking);
 		settled += targets[i].settled;
 	}
+	if (several)
+		settled += settle_steps(settle, targets, n, &looking);
 	flush_results(settle);
 	durable_tables_close(&settle->tables);
 	if (looking)

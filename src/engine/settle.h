@@ -22,6 +22,7 @@ typedef struct DurableTarget
 	text	   *task_id;
 	int64		id;
 	int			position;		/* in the caller's list */
+	int64		run;			/* 0, or that of a step which comes later (settle.c) */
 	bool		settled;
 	void	   *output;
 	void	   *error;

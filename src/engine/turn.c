@@ -261,13 +261,46 @@ begin_replay(DurableTurn *turn)
 	turn->fail_fast = false;
 }
 
+/* Sees every error that the body meets, also those that it catches. */
+static void
+note_interrupt(void *arg)
+{
+	DurableTurn *turn = arg;
+	MemoryContext before;
+	ErrorData  *error;
+
+	if (geterrcode() != ERRCODE_QUERY_CANCELED)
+		return;
+	before = MemoryContextSwitchTo(turn->context);
+	error = CopyErrorData();
+	turn->interrupted |= durable_is_interrupt(error);
+	FreeErrorData(error);
+	MemoryContextSwitchTo(before);
+}
+
+/* An interrupt that the body has caught is not lost: it comes again. */
+static void
+repeat_interrupt(DurableTurn *turn)
+{
+	if (turn->interrupted)
+		InterruptPending = QueryCancelPending = true;
+	turn->interrupted = false;
+	CHECK_FOR_INTERRUPTS();
+}
+
 void
 durable_turn_replay(DurableTurn *turn)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	ErrorContextCallback callback;
 
+	callback.previous = error_context_stack;
+	callback.callback = note_interrupt;
+	callback.arg = turn;
 	begin_replay(turn);
+	turn->interrupted = false;
+	error_context_stack = &callback;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(turn->context);
 	PG_TRY();
@@ -310,8 +343,10 @@ durable_turn_replay(DurableTurn *turn)
 			body_failed(turn, error);
 	}
 	PG_END_TRY();
+	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(before);
 	CurrentResourceOwner = owner;
+	repeat_interrupt(turn);
 }
 
 Jsonb *

@@ -85,6 +85,7 @@ typedef struct DurableTurn
 	int			next_seq;
 	bool		ended;			/* a function has ended it */
 	bool		swallowed;		/* … and the body has called another one */
+	bool		interrupted;	/* the session was, and the body may have caught it */
 
 	/* of all replays, not written yet */
 	List	   *operations;		/* DurableOperation */

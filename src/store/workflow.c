@@ -112,6 +112,20 @@ numeric_version(text *version, const char **digits, int *length)
 	return true;
 }
 
+/* The digits at the pointers by value, however many; moves behind them. */
+static int
+compare_digits(const char **a, const char **b)
+{
+	const char *x = *a + strspn(*a, "0");
+	const char *y = *b + strspn(*b, "0");
+	int			nx = strspn(x, "0123456789");
+	int			ny = strspn(y, "0123456789");
+
+	*a = x + nx;
+	*b = y + ny;
+	return nx != ny ? nx - ny : memcmp(x, y, nx);
+}
+
 /* Natural order: runs of digits by value, everything else by byte. */
 static int
 compare_versions(text *a, text *b)
@@ -129,15 +143,10 @@ compare_versions(text *a, text *b)
 	{
 		if (isdigit((unsigned char) *x) && isdigit((unsigned char) *y))
 		{
-			char	   *after_x;
-			char	   *after_y;
-			unsigned long vx = strtoul(x, &after_x, 10);
-			unsigned long vy = strtoul(y, &after_y, 10);
+			int			order = compare_digits(&x, &y);
 
-			if (vx != vy)
-				return vx < vy ? -1 : 1;
-			x = after_x;
-			y = after_y;
+			if (order != 0)
+				return order;
 		}
 		else if (*x != *y)
 			return (unsigned char) *x < (unsigned char) *y ? -1 : 1;
@@ -245,7 +254,11 @@ nulls_of(const Datum *values, int n, int first_nullable)
 	return nulls;
 }
 
-/* Only its owner may replace a definition. */
+/* Only its owner may replace or delete a definition; when that role has been dropped,
+ * anybody may who may define. */
+#define OWNER_IS_GONE(table) \
+	"NOT EXISTS (SELECT FROM pg_catalog.pg_roles a WHERE a.oid OPERATOR(pg_catalog.=) " table ".owner)"
+
 static DurablePlan workflow_store_plan = {
 	.name = "store workflow",
 	.sql =
@@ -253,10 +266,10 @@ static DurablePlan workflow_store_plan = {
 	" atomic, body, queue, tags, input_check)"
 	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7, $9)"
 	" ON CONFLICT ON CONSTRAINT workflow_pkey DO UPDATE SET"
-	" registered_at = excluded.registered_at, atomic = excluded.atomic,"
+	" owner = excluded.owner, registered_at = excluded.registered_at, atomic = excluded.atomic,"
 	" body = excluded.body, queue = excluded.queue, tags = excluded.tags,"
 	" input_check = excluded.input_check"
-	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner",
+	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("w"),
 	.nargs = 9,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID,
 	TEXTOID},
@@ -282,7 +295,7 @@ static DurablePlan workflow_delete_plan = {
 	"DELETE FROM durable.workflow w WHERE w.namespace OPERATOR(pg_catalog.=) $1"
 	" AND w.name OPERATOR(pg_catalog.=) $2"
 	" AND ($3 IS NULL OR w.version OPERATOR(pg_catalog.=) $3)"
-	" AND w.owner OPERATOR(pg_catalog.=) $4",
+	" AND (w.owner OPERATOR(pg_catalog.=) $4 OR " OWNER_IS_GONE("w") ")",
 	.nargs = 4,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID},
 };
@@ -298,13 +311,16 @@ durable_workflow_delete(text *namespace, text *name, text *version)
 	return (int) run_once(&workflow_delete_plan, values, version == NULL ? "  n " : NULL);
 }
 
+/* A run that has not ended has a task under its number. Finished ones, which may be
+ * very many, are not looked at; an index for this would make each end of a run write
+ * all indexes of the table. */
 static DurablePlan workflow_in_use_plan = {
 	.name = "workflow in use",
 	.sql =
-	"SELECT FROM durable.run r WHERE r.namespace OPERATOR(pg_catalog.=) $1"
-	" AND r.workflow OPERATOR(pg_catalog.=) $2"
-	" AND ($3 IS NULL OR r.version OPERATOR(pg_catalog.=) $3)"
-	" AND r.finished_at IS NULL LIMIT 1",
+	"SELECT FROM durable.task t WHERE t.kind OPERATOR(pg_catalog.=) 'turn'"
+	" AND t.namespace OPERATOR(pg_catalog.=) $1 AND t.name OPERATOR(pg_catalog.=) $2"
+	" AND ($3 IS NULL OR EXISTS (SELECT FROM durable.run r"
+	"  WHERE r.id OPERATOR(pg_catalog.=) t.id AND r.version OPERATOR(pg_catalog.=) $3)) LIMIT 1",
 	.nargs = 3,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID},
 };
@@ -327,13 +343,13 @@ static DurablePlan handler_store_plan = {
 	" timeout, pickup_timeout)"
 	" VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
 	" ON CONFLICT ON CONSTRAINT handler_pkey DO UPDATE SET"
-	" registered_at = excluded.registered_at, handler = excluded.handler,"
+	" owner = excluded.owner, registered_at = excluded.registered_at, handler = excluded.handler,"
 	" retries = excluded.retries, jitter = excluded.jitter,"
 	" input_check = excluded.input_check, output_check = excluded.output_check,"
 	" backoff = excluded.backoff, backoff_kind = excluded.backoff_kind,"
 	" backoff_max = excluded.backoff_max, timeout = excluded.timeout,"
 	" pickup_timeout = excluded.pickup_timeout"
-	" WHERE h.owner OPERATOR(pg_catalog.=) excluded.owner",
+	" WHERE h.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("h"),
 	.nargs = 13,
 	.argtypes = {TEXTOID, TEXTOID, REGROLEOID, TEXTOID, INT4OID, BOOLOID, TEXTOID, TEXTOID,
 	INTERVALOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID},
@@ -365,7 +381,8 @@ static DurablePlan handler_delete_plan = {
 	.name = "delete handler",
 	.sql =
 	"DELETE FROM durable.handler h WHERE h.namespace OPERATOR(pg_catalog.=) $1"
-	" AND h.name OPERATOR(pg_catalog.=) $2 AND h.owner OPERATOR(pg_catalog.=) $3",
+	" AND h.name OPERATOR(pg_catalog.=) $2"
+	" AND (h.owner OPERATOR(pg_catalog.=) $3 OR " OWNER_IS_GONE("h") ")",
 	.nargs = 3,
 	.argtypes = {TEXTOID, TEXTOID, REGROLEOID},
 };

@@ -15,7 +15,7 @@ INSERT INTO opens VALUES
 		'wait_for_signal,child,start_child,now,random,uuid,patched,set_event,upsert_search_attributes,log,fail_run,run_id,run_namespace}', '{}'),
 	('read', '{task_status,queue_depth,has_access,require_access,engine_now,get_run,result,history,get_event,wait_for_run,workers}',
 		'{task,task_ready,task_delayed,task_deadline,task_result,task_progress,queue,workflow,handler,run,checkpoint,waiter,signal_buffer,run_log}'),
-	('manage', '{pause_queue,resume_queue}', '{}');
+	('manage', '{pause_queue,resume_queue,requeue,retry,retry_with_input}', '{}');
 CREATE FUNCTION pg_temp.functions_of(role text) RETURNS text[] LANGUAGE sql AS $$
 	SELECT coalesce(array_agg(p.proname::text ORDER BY p.proname COLLATE "C"), '{}') FROM pg_proc p
 	 WHERE p.pronamespace = 'durable'::regnamespace AND has_function_privilege(role, p.oid, 'EXECUTE')
