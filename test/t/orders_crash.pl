@@ -18,7 +18,7 @@ srand $seed;
 note "DURABLE_SEED=$seed";
 
 # A run may be in hand at many of the crashes, for no fault of its own.
-my $node = durable_node('orders', {}, 'durable.workers = 4', 'durable.max_recovery_attempts = 1000000');
+my $node = durable_node('orders', { background => 1 }, 'durable.workers = 4', 'durable.max_recovery_attempts = 1000000');
 my $example = '../../../examples/orders';
 ($example) = grep { -e "$_/schema.sql" } 'examples/orders', "$ENV{DURABLE_SRC}/examples/orders", $example;
 
