@@ -22,6 +22,7 @@
 #include "base/security.h"
 #include "base/shmem.h"
 #include "base/wakeup.h"
+#include "engine/turn.h"
 #include "store/queue.h"
 #include "store/workflow.h"
 
@@ -41,5 +42,6 @@ _PG_init(void)
 	durable_wakeup_init();
 	durable_queue_init();
 	durable_workflow_init();
+	durable_turn_init();
 	durable_shmem_init();
 }

@@ -17,6 +17,7 @@
 #include "utils/uuid.h"
 
 #include "api/args.h"
+#include "api/replay.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -153,6 +154,8 @@ durable_local_step(PG_FUNCTION_ARGS)
 	if (name == NULL)
 		name = handler;
 	read_policy(fcinfo, 3, &policy);
+	if (durable_call_has_asked(fcinfo))
+		durable_turn_asked(turn);
 	checkpoint = durable_turn_next(turn, KIND_LOCAL, name, &seq);
 	if (checkpoint != NULL && checkpoint->status != CHECKPOINT_PENDING)
 		return return_jsonb(fcinfo, outcome_of(checkpoint));
@@ -182,7 +185,10 @@ dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
 	op.target = durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true));
 	op.has_priority = !PG_ARGISNULL(8);
 	op.priority = op.has_priority ? PG_GETARG_INT32(8) : 0;
-	if (durable_turn_next(turn, KIND_STEP, name, &seq) != NULL)
+	if (durable_call_has_asked(fcinfo))
+		durable_turn_asked(turn);
+	checkpoint = durable_turn_next(turn, KIND_STEP, name, &seq);
+	if (checkpoint != NULL)
 		return seq;
 	(void) add_operation(turn, seq, &op);
 	checkpoint = durable_turn_record(turn, seq, KIND_STEP, name, CHECKPOINT_PENDING, NULL);

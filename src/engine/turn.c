@@ -90,15 +90,61 @@ note_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
 	MemoryContextSwitchTo(before);
 }
 
+/* How many subtransactions have been rolled back in this session: whoever catches an
+ * error rolls one back. */
+static int	aborts = 0;
+
+static void
+count_aborts(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		aborts++;
+}
+
+void
+durable_turn_init(void)
+{
+	RegisterSubXactCallback(count_aborts, NULL);
+}
+
+bool
+durable_turn_ask(DurableTurn *turn, DurableKind kind)
+{
+	const DurableCheckpoint *checkpoint = turn->next_seq < turn->nhistory ?
+		&turn->history[turn->next_seq] : NULL;
+
+	return ++turn->asked == 1 && turn->aborts == aborts &&
+		checkpoint != NULL && checkpoint->plain && checkpoint->kind == kind &&
+		checkpoint->status != CHECKPOINT_PENDING;
+}
+
+void
+durable_turn_asked(DurableTurn *turn)
+{
+	turn->plain = turn->asked == 1 && turn->aborts == aborts;
+}
+
+/* Returns the position. */
+static int
+take_position(DurableTurn *turn)
+{
+	turn->asked = 0;
+	turn->aborts = aborts;
+	return turn->next_seq++;
+}
+
 DurableCheckpoint *
 durable_turn_next(DurableTurn *turn, DurableKind kind, const text *name, int *seq)
 {
 	DurableCheckpoint *checkpoint;
+	bool		plain = turn->plain;
 
-	*seq = turn->next_seq++;
+	*seq = take_position(turn);
 	if (*seq >= turn->nhistory)
-		return NULL;
+		return NULL;			/* durable_turn_record() uses turn->plain */
+	turn->plain = false;
 	checkpoint = &turn->history[*seq];
+	checkpoint->plain = plain;
 	if (checkpoint->kind == kind && durable_text_same(checkpoint->name, name))
 		return checkpoint;
 	note_mismatch(turn, *seq, kind, name);
@@ -141,6 +187,8 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 	if (status != CHECKPOINT_PENDING)
 		checkpoint->finished_at = now;
 	checkpoint->changed = true;
+	checkpoint->plain = turn->plain;
+	turn->plain = false;
 	MemoryContextSwitchTo(before);
 	return checkpoint;
 }
@@ -223,6 +271,9 @@ static void
 begin_replay(DurableTurn *turn)
 {
 	turn->next_seq = 0;
+	turn->asked = 0;
+	turn->aborts = aborts;
+	turn->plain = false;
 	turn->ended = false;
 	turn->fatal = false;
 	turn->operations = NIL;

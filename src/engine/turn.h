@@ -74,6 +74,9 @@ typedef struct DurableTurn
 	int			space;
 
 	/* of the replay under way */
+	int			asked;			/* durable_turn_ask() since the last position was taken */
+	int			aborts;			/* of subtransactions, when it was */
+	bool		plain;			/* the position that is being taken: see durable_turn_ask */
 	int			next_seq;
 	bool		ended;			/* a function has ended it */
 	List	   *operations;		/* DurableOperation, new in this replay */
@@ -97,6 +100,8 @@ typedef struct DurableTurn
 extern DurableTurn *durable_current_turn;
 extern DurableTurn *durable_current_step;
 
+extern void durable_turn_init(void);
+
 /* Replays the body once, from the top. Runs in a read-only subtransaction that is
  * rolled back unless the body returns. Query cancel and the like go through. */
 extern void durable_turn_replay(DurableTurn *turn);
@@ -110,6 +115,20 @@ extern DurableTurn *durable_turn_require(const char *function);
  */
 extern DurableCheckpoint *durable_turn_next(DurableTurn *turn, DurableKind kind,
 											const text *name, int *seq);
+/*
+ * Before a step's arguments are evaluated: true when that can be left out, because
+ * the result is there and they were good before.
+ *
+ * Replays do the same things in the same order. A position is "plain" when a call
+ * took it that had asked here, nobody else had asked since the position before, and
+ * no error was caught in between: then whoever asks at this position in a later
+ * replay is that call. Of any other position nothing is known, a body may have caught
+ * what the evaluation raised, and true is never the answer.
+ */
+extern bool durable_turn_ask(DurableTurn *turn, DurableKind kind);
+/* The call that takes the next position is one that has asked. */
+extern void durable_turn_asked(DurableTurn *turn);
+
 /* A checkpoint for the position that came back NULL. */
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,

@@ -85,6 +85,7 @@ from_row(const DurableRow *row, DurableCheckpoint *checkpoint)
 	checkpoint->error = jsonb_column(row, CHECKPOINT_ERROR);
 	checkpoint->stored = true;
 	checkpoint->changed = false;
+	checkpoint->plain = false;
 	checkpoint->tid = row->tid;
 }
 

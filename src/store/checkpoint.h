@@ -48,6 +48,7 @@ typedef struct DurableCheckpoint
 	Jsonb	   *error;
 	bool		stored;			/* there is a row */
 	bool		changed;		/* it differs from this */
+	bool		plain;			/* not stored; see durable_turn_ask() */
 	ItemPointerData tid;
 } DurableCheckpoint;
 
