@@ -49,7 +49,6 @@ typedef struct DurableCheckpoint
 	bool		stored;			/* there is a row */
 	bool		changed;		/* it differs from this */
 	bool		plain;			/* not stored; see durable_turn_ask() */
-	ItemPointerData tid;
 } DurableCheckpoint;
 
 extern const char *durable_kind_name(DurableKind kind);
