@@ -383,7 +383,7 @@ end_wait(DurableTurn *turn, DurableCheckpoint *checkpoint, text *token)
 	checkpoint->status = CHECKPOINT_FAILED;
 	checkpoint->error = keep_jsonb(turn, error);
 	checkpoint->finished_at = durable_clock_now();
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 }
 
 Datum

@@ -186,11 +186,18 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 	checkpoint->started_at = now;
 	if (status != CHECKPOINT_PENDING)
 		checkpoint->finished_at = now;
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 	checkpoint->plain = turn->plain;
 	turn->plain = false;
 	MemoryContextSwitchTo(before);
 	return checkpoint;
+}
+
+void
+durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint)
+{
+	checkpoint->unsaved = true;
+	turn->first_unsaved = Min(turn->first_unsaved, checkpoint->seq);
 }
 
 DurableOperation *
@@ -270,6 +277,10 @@ body_returned(DurableTurn *turn, Jsonb *output)
 static void
 begin_replay(DurableTurn *turn)
 {
+	if (turn->scratch == NULL)
+		turn->scratch = AllocSetContextCreate(turn->context, "durable replay",
+											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(turn->scratch);
 	turn->next_seq = 0;
 	turn->asked = 0;
 	turn->aborts = aborts;
@@ -294,7 +305,7 @@ durable_turn_replay(DurableTurn *turn)
 
 	begin_replay(turn);
 	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(turn->context);
+	MemoryContextSwitchTo(turn->scratch);
 	PG_TRY();
 	{
 		int			settings = NewGUCNestLevel();
@@ -316,7 +327,7 @@ durable_turn_replay(DurableTurn *turn)
 		ErrorData  *error;
 
 		durable_current_turn = NULL;
-		MemoryContextSwitchTo(turn->context);
+		MemoryContextSwitchTo(turn->scratch);
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();

@@ -58,6 +58,7 @@ typedef struct DurableLogEntry
 typedef struct DurableTurn
 {
 	MemoryContext context;		/* everything below lives here */
+	MemoryContext scratch;		/* a replay's own, empty when the next begins */
 	int64		run;
 	text	   *run_id;
 	text	   *namespace;
@@ -72,6 +73,7 @@ typedef struct DurableTurn
 	DurableCheckpoint *history; /* by position */
 	int			nhistory;
 	int			space;
+	int			first_unsaved;	/* all before it are stored as they are */
 
 	/* of the replay under way */
 	int			asked;			/* durable_turn_ask() since the last position was taken */
@@ -133,6 +135,8 @@ extern void durable_turn_asked(DurableTurn *turn);
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
 											  Jsonb *output);
+/* The checkpoint, one of the turn's history, is to be written. */
+extern void durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint);
 /* A new operation at the position. */
 extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 

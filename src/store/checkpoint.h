@@ -47,7 +47,7 @@ typedef struct DurableCheckpoint
 	Jsonb	   *output;
 	Jsonb	   *error;
 	bool		stored;			/* there is a row */
-	bool		changed;		/* it differs from this */
+	bool		unsaved;		/* it differs from this */
 	bool		plain;			/* not stored; see durable_turn_ask() */
 } DurableCheckpoint;
 
