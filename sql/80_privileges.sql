@@ -114,6 +114,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.work'),
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
 		('work', 'EXECUTE ON ROUTINE durable.side_effect'),
+		('work', 'EXECUTE ON ROUTINE durable.is_recorded'),
+		('work', 'EXECUTE ON ROUTINE durable.recorded'),
 		('work', 'EXECUTE ON ROUTINE durable.step'),
 		('work', 'EXECUTE ON ROUTINE durable.step_async'),
 		('work', 'EXECUTE ON ROUTINE durable.step_all'),

@@ -24,6 +24,7 @@
 #include "base/shmem.h"
 #include "base/wakeup.h"
 #include "base/workers.h"
+#include "engine/turn.h"
 #include "store/queue.h"
 #include "store/workflow.h"
 #include "worker/launcher.h"
@@ -46,6 +47,7 @@ _PG_init(void)
 	durable_workers_init();
 	durable_queue_init();
 	durable_workflow_init();
+	durable_turn_init();
 	durable_shmem_init();
 	durable_launcher_init();
 }

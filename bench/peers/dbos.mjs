@@ -1,7 +1,8 @@
 // DBOS from npm, as its manual has it: a registered workflow of three steps, started
-// and awaited in its own process, many at a time. As many processes as durable has
-// sessions.
+// and awaited in its own process, many at a time. A process for each core, or as many
+// as durable has sessions.
 import { fork } from 'node:child_process';
+import { cpus } from 'node:os';
 import { once } from 'node:events';
 import { connectionString, freshDatabase, query } from '../lib/db.mjs';
 import { drains, timed } from './workflows.mjs';
@@ -15,7 +16,7 @@ export const dbos = {
     await freshDatabase(database);
     await query(database, 'CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n bigint, step int)');
     // one after the other: the first one makes its tables
-    for (let i = 0; i < drains.count; i++) {
+    for (let i = 0; i < Math.min(drains.count, cpus().length); i++) {
       const child = fork(new URL('dbos_process.mjs', import.meta.url), [connectionString(database), `bench-${i}`], {
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       });

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { connect, freshDatabase, query, serverCpu, sleep } from '../lib/db.mjs';
 
 // --drains=N sessions (or background workers) execute; --drain=work|workers.
-export const drains = { count: 2, mechanism: 'work' };
+export const drains = { count: 4, mechanism: 'work' };
 
 const sql = async (name) => await readFile(new URL(name, import.meta.url), 'utf8');
 

@@ -13,6 +13,7 @@
 
 #include "api/args.h"
 #include "api/context.h"
+#include "api/replay.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -170,6 +171,8 @@ durable_local_step(PG_FUNCTION_ARGS)
 	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
 
 	durable_context_policy(fcinfo, 3, &op);
+	if (durable_call_has_asked(fcinfo))
+		durable_turn_asked(turn);
 	return durable_context_return(fcinfo, local_step(turn, name != NULL ? name : op.target,
 													 input, &op));
 }
@@ -241,7 +244,7 @@ end_wait(DurableTurn *turn, DurableCheckpoint *checkpoint, text *token)
 	checkpoint->status = CHECKPOINT_FAILED;
 	checkpoint->error = durable_context_keep(turn, error);
 	checkpoint->finished_at = durable_clock_now();
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 }
 
 Datum

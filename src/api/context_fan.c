@@ -136,7 +136,7 @@ match_fan(DurableTurn *turn, const Fan *fan)
 		if (checkpoint == NULL)
 			durable_turn_mismatch(turn, seq, KIND_STEP, fan->name);
 		lost |= checkpoint->status == CHECKPOINT_PENDING && checkpoint->task == 0 &&
-			!checkpoint->changed;
+			!checkpoint->unsaved;
 	}
 	if (lost)
 		(void) durable_context_operation(turn, fan->first, &fan->op);
@@ -161,7 +161,7 @@ call_off(DurableTurn *turn, const Fan *fan)
 		checkpoint->status = CHECKPOINT_CANCELLED;
 		checkpoint->error = error;
 		checkpoint->finished_at = durable_clock_now();
-		checkpoint->changed = true;
+		durable_turn_changed(turn, checkpoint);
 	}
 	if (error == NULL)
 		return;

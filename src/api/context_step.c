@@ -18,6 +18,7 @@
 #include "api/args.h"
 #include "api/context.h"
 #include "api/context_step.h"
+#include "api/replay.h"
 #include "base/compat.h"
 #include "base/errors.h"
 
@@ -59,9 +60,11 @@ dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
 	int			seq;
 
 	durable_context_step_options(fcinfo, 2, &op);
+	if (durable_call_has_asked(fcinfo))
+		durable_turn_asked(turn);
 	checkpoint = durable_turn_next(turn, KIND_STEP, name, &seq);
 	if (checkpoint != NULL && (checkpoint->status != CHECKPOINT_PENDING ||
-							   checkpoint->task != 0 || checkpoint->changed))
+							   checkpoint->task != 0 || checkpoint->unsaved))
 		return seq;
 	(void) durable_context_operation(turn, seq, &op);
 	if (checkpoint == NULL)

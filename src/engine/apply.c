@@ -76,6 +76,7 @@ durable_turn_load(DurableTurn *turn, int64 id)
 			durable_run_status(&row) != RUN_PENDING;
 		turn->input = row.nulls[RUN_INPUT] ? NULL : DatumGetJsonbPCopy(row.values[RUN_INPUT]);
 		turn->history = durable_checkpoints_load(id, &turn->nhistory);
+		turn->first_unsaved = turn->nhistory;
 		turn->space = Max(16, turn->nhistory);
 		turn->history = repalloc_huge(turn->history, sizeof(DurableCheckpoint) * turn->space);
 		turn->operations = turn->logs = NIL;
@@ -94,26 +95,21 @@ durable_turn_load(DurableTurn *turn, int64 id)
 	return alive;
 }
 
-/* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
+/* Locks the claim; the run is locked already. */
 static DurableApplied
-open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
+lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const DurableRun *run)
 {
 	DurableProbe by_id;
 	DurableRow	task;
 	DurableWriter writer;
 	bool		holds;
 
-	durable_snapshot_push();
-	if (durable_run_open(run, turn->run, true) != TM_Ok)
-	{
-		durable_snapshot_pop();
+	if (durable_run_has_ended(&run->row))
 		return APPLY_LOST;
-	}
 	durable_snapshot_push();
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	durable_writer_open(&writer, REL_TASK);
-	holds = !durable_run_has_ended(&run->row) &&
-		durable_task_find_number(&by_id, turn->run, &task) &&
+	holds = durable_task_find_number(&by_id, turn->run, &task) &&
 		durable_task_held_by(&task, lease->id) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
 	/* a turn that gets this far is progress: earlier lapses count no more */
@@ -125,11 +121,31 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	durable_writer_close(&writer);
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
-	if (holds && (!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes))
-		return APPLIED;
-	durable_run_close(run);
-	durable_snapshot_pop();
-	return holds ? APPLY_AGAIN : APPLY_LOST;
+	if (!holds)
+		return APPLY_LOST;
+	return !check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes ?
+		APPLIED : APPLY_AGAIN;
+}
+
+/* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
+static DurableApplied
+open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
+{
+	DurableApplied result;
+
+	durable_snapshot_push();
+	if (durable_run_open(run, turn->run, true) != TM_Ok)
+	{
+		durable_snapshot_pop();
+		return APPLY_LOST;
+	}
+	result = lock_claim(turn, lease, check_wakes, run);
+	if (result != APPLIED)
+	{
+		durable_run_close(run);
+		durable_snapshot_pop();
+	}
+	return result;
 }
 
 static void
@@ -150,7 +166,7 @@ complete(DurableTurn *turn, DurableCheckpoint *checkpoint, DurableCheckpointStat
 	checkpoint->error = error == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(error));
 	checkpoint->finished_at = durable_clock_now();
 	checkpoint->wake_at = 0;
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 	MemoryContextSwitchTo(before);
 }
 
@@ -298,11 +314,11 @@ write_history(DurableTurn *turn, int below)
 	turn->done = 0;
 	write_logs(turn);
 	durable_writer_open(&writer, REL_CHECKPOINT);
-	for (int i = 0; i < below; i++)
+	for (int i = turn->first_unsaved; i < below; i++)
 	{
 		DurableCheckpoint *checkpoint = &turn->history[i];
 
-		if (!checkpoint->changed)
+		if (!checkpoint->unsaved)
 			continue;
 		/* a wait that is over in another way than by its signal */
 		if (checkpoint->kind == KIND_SIGNAL && checkpoint->stored &&
@@ -314,6 +330,7 @@ write_history(DurableTurn *turn, int below)
 		durable_checkpoint_write(&writer, turn->run, checkpoint);
 	}
 	durable_writer_close(&writer);
+	turn->first_unsaved = Max(turn->first_unsaved, below);
 	return recheck;
 }
 
@@ -354,11 +371,11 @@ update_run(DurableTurn *turn, DurableRun *run)
 static bool
 rests_on_waits(const DurableTurn *turn)
 {
-	for (int i = 0; i < turn->nhistory; i++)
+	for (int i = turn->first_unsaved; i < turn->nhistory; i++)
 	{
 		const DurableCheckpoint *checkpoint = &turn->history[i];
 
-		if (checkpoint->changed && checkpoint->stored &&
+		if (checkpoint->unsaved && checkpoint->stored &&
 			(checkpoint->kind == KIND_SIGNAL || checkpoint->kind == KIND_STEP))
 			return true;
 	}
@@ -489,12 +506,10 @@ static bool
 check_end(DurableRun *run, void *arg)
 {
 	EndCheck   *check = arg;
-	DurableRun	again;
 
-	check->result = open_claimed(check->turn, check->lease, true, &again);
+	check->result = lock_claim(check->turn, check->lease, true, run);
 	if (check->result != APPLIED)
 		return false;
-	close_claimed(&again);
 	(void) write_history(check->turn, check->turn->nhistory);
 	(void) update_run(check->turn, run);
 	return true;

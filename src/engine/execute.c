@@ -209,7 +209,7 @@ run_local_step(DurableTurn *turn)
 	durable_current_step = turn;
 	succeeded = call_handler(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 	checkpoint->wake_at = 0;
 	if (!succeeded)
 		error = keep_attempt(turn, error);
@@ -387,17 +387,24 @@ apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 static void
 execute_turn(const DurableWorkItem *item)
 {
+	MemoryContext before = CurrentMemoryContext;
 	DurableTurn *turn = new_turn();
+	MemoryContext scratch = AllocSetContextCreate(turn->context, "durable decision",
+												  ALLOCSET_DEFAULT_SIZES);
 	bool		replayed = false;
 	bool		going = load_turn(turn, item);
 
 	while (going)
 	{
 		CHECK_FOR_INTERRUPTS();
+		/* a turn may have any number of steps */
+		MemoryContextReset(scratch);
+		MemoryContextSwitchTo(scratch);
 		if (!replayed)
 			durable_turn_replay(turn);
 		going = apply_decision(turn, item, &replayed);
 	}
+	MemoryContextSwitchTo(before);
 	MemoryContextDelete(turn->context);
 }
 

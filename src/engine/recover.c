@@ -268,7 +268,7 @@ start_again(DurableCheckpoint *checkpoint)
 	checkpoint->attempts = 1;
 	checkpoint->task = 0;
 	checkpoint->finished_at = checkpoint->wake_at = 0;
-	checkpoint->changed = true;
+	checkpoint->unsaved = true;
 }
 
 /*
@@ -300,7 +300,7 @@ reset_checkpoint(DurableCheckpoint *checkpoint, text *namespace)
 				checkpoint->output = retry.nulls[RUN_OUTPUT] ? NULL :
 					DatumGetJsonbP(retry.values[RUN_OUTPUT]);
 				checkpoint->error = NULL;
-				checkpoint->changed = true;
+				checkpoint->unsaved = true;
 			}
 			else
 				start_again(checkpoint);
@@ -323,7 +323,7 @@ reset_history(int64 id, text *namespace)
 	for (int i = 0; i < n; i++)
 	{
 		reset_checkpoint(&history[i], namespace);
-		if (history[i].changed)
+		if (history[i].unsaved)
 			durable_checkpoint_write(&writer, id, &history[i]);
 	}
 	durable_writer_close(&writer);

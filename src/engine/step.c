@@ -106,7 +106,7 @@ add_task(Dispatch *dispatch, DurableCheckpoint *checkpoint, bool queued)
 	if (dispatch->nrows == BATCH)
 		flush(dispatch);
 	checkpoint->task = durable_sequence_next(SEQ_TASK);
-	checkpoint->changed = true;
+	durable_turn_changed(dispatch->turn, checkpoint);
 	fill_task(dispatch, checkpoint, &dispatch->rows[dispatch->nrows++]);
 	if (queued)
 		dispatch->ids[dispatch->nids++] = checkpoint->task;

@@ -114,15 +114,61 @@ durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *
 	pg_unreachable();
 }
 
+/* How many subtransactions have been rolled back in this session: whoever catches an
+ * error rolls one back. */
+static int	aborts = 0;
+
+static void
+count_aborts(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		aborts++;
+}
+
+void
+durable_turn_init(void)
+{
+	RegisterSubXactCallback(count_aborts, NULL);
+}
+
+bool
+durable_turn_ask(DurableTurn *turn, DurableKind kind)
+{
+	const DurableCheckpoint *checkpoint = turn->next_seq < turn->nhistory ?
+		&turn->history[turn->next_seq] : NULL;
+
+	return ++turn->asked == 1 && turn->aborts == aborts &&
+		checkpoint != NULL && checkpoint->plain && checkpoint->kind == kind &&
+		checkpoint->status != CHECKPOINT_PENDING;
+}
+
+void
+durable_turn_asked(DurableTurn *turn)
+{
+	turn->plain = turn->asked == 1 && turn->aborts == aborts;
+}
+
+/* Returns the position. */
+static int
+take_position(DurableTurn *turn)
+{
+	turn->asked = 0;
+	turn->aborts = aborts;
+	return turn->next_seq++;
+}
+
 DurableCheckpoint *
 durable_turn_next(DurableTurn *turn, DurableKind kind, const text *name, int *seq)
 {
 	DurableCheckpoint *checkpoint;
+	bool		plain = turn->plain;
 
-	*seq = turn->next_seq++;
+	*seq = take_position(turn);
 	if (*seq >= turn->nhistory)
-		return NULL;
+		return NULL;			/* durable_turn_record() uses turn->plain */
+	turn->plain = false;
 	checkpoint = &turn->history[*seq];
+	checkpoint->plain = plain;
 	if (checkpoint->kind != kind || !durable_text_same(checkpoint->name, name))
 		durable_turn_mismatch(turn, *seq, kind, name);
 	return checkpoint;
@@ -155,9 +201,18 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 	checkpoint->started_at = now;
 	if (status != CHECKPOINT_PENDING)
 		checkpoint->finished_at = now;
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
+	checkpoint->plain = turn->plain;
+	turn->plain = false;
 	MemoryContextSwitchTo(before);
 	return checkpoint;
+}
+
+void
+durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint)
+{
+	checkpoint->unsaved = true;
+	turn->first_unsaved = Min(turn->first_unsaved, checkpoint->seq);
 }
 
 DurableOperation *
@@ -249,8 +304,15 @@ body_returned(DurableTurn *turn, Jsonb *output)
 static void
 begin_replay(DurableTurn *turn)
 {
+	if (turn->scratch == NULL)
+		turn->scratch = AllocSetContextCreate(turn->context, "durable replay",
+											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(turn->scratch);
 	turn->next_seq = 0;
 	turn->carried = list_length(turn->operations);
+	turn->asked = 0;
+	turn->aborts = aborts;
+	turn->plain = false;
 	turn->ended = false;
 	turn->swallowed = false;
 	turn->fatal = false;
@@ -302,7 +364,7 @@ durable_turn_replay(DurableTurn *turn)
 	turn->interrupted = false;
 	error_context_stack = &callback;
 	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(turn->context);
+	MemoryContextSwitchTo(turn->scratch);
 	PG_TRY();
 	{
 		int			settings = NewGUCNestLevel();
@@ -329,7 +391,7 @@ durable_turn_replay(DurableTurn *turn)
 		ErrorData  *error;
 
 		durable_current_turn = NULL;
-		MemoryContextSwitchTo(turn->context);
+		MemoryContextSwitchTo(turn->scratch);
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();

@@ -65,6 +65,7 @@ typedef struct DurableLogEntry
 typedef struct DurableTurn
 {
 	MemoryContext context;		/* everything below lives here */
+	MemoryContext scratch;		/* a replay's own, empty when the next begins */
 	int64		run;
 	text	   *run_id;
 	text	   *namespace;
@@ -80,8 +81,12 @@ typedef struct DurableTurn
 	DurableCheckpoint *history; /* by position */
 	int			nhistory;
 	int			space;
+	int			first_unsaved;	/* all before it are stored as they are */
 
 	/* of the replay under way */
+	int			asked;			/* durable_turn_ask() since the last position was taken */
+	int			aborts;			/* of subtransactions, when it was */
+	bool		plain;			/* the position that is being taken: see durable_turn_ask */
 	int			next_seq;
 	bool		ended;			/* a function has ended it */
 	bool		swallowed;		/* … and the body has called another one */
@@ -116,6 +121,8 @@ typedef struct DurableTurn
 extern DurableTurn *durable_current_turn;
 extern DurableTurn *durable_current_step;
 
+extern void durable_turn_init(void);
+
 /* Replays the body once, from the top. Runs in a read-only subtransaction that is
  * rolled back unless the body returns. Query cancel and the like go through. */
 extern void durable_turn_replay(DurableTurn *turn);
@@ -132,10 +139,26 @@ extern DurableCheckpoint *durable_turn_next(DurableTurn *turn, DurableKind kind,
 /* WF002 for this position: the run fails. */
 extern void durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind,
 								  const text *name) __attribute__((noreturn));
+/*
+ * Before a step's arguments are evaluated: true when that can be left out, because
+ * the result is there and they were good before.
+ *
+ * Replays do the same things in the same order. A position is "plain" when a call
+ * took it that had asked here, nobody else had asked since the position before, and
+ * no error was caught in between: then whoever asks at this position in a later
+ * replay is that call. Of any other position nothing is known, a body may have caught
+ * what the evaluation raised, and true is never the answer.
+ */
+extern bool durable_turn_ask(DurableTurn *turn, DurableKind kind);
+/* The call that takes the next position is one that has asked. */
+extern void durable_turn_asked(DurableTurn *turn);
+
 /* A checkpoint for the position that came back NULL. */
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
 											  Jsonb *output);
+/* The checkpoint, one of the turn's history, is to be written. */
+extern void durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint);
 /* A new operation at the position; or the one that an earlier replay has left there. */
 extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 

@@ -85,7 +85,8 @@ from_row(const DurableRow *row, DurableCheckpoint *checkpoint)
 	checkpoint->output = jsonb_column(row, CHECKPOINT_OUTPUT);
 	checkpoint->error = jsonb_column(row, CHECKPOINT_ERROR);
 	checkpoint->stored = true;
-	checkpoint->changed = false;
+	checkpoint->unsaved = false;
+	checkpoint->plain = false;
 }
 
 static void
@@ -211,5 +212,5 @@ durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *ch
 	else
 		replace(writer, &row);
 	checkpoint->stored = true;
-	checkpoint->changed = false;
+	checkpoint->unsaved = false;
 }

@@ -48,7 +48,8 @@ typedef struct DurableCheckpoint
 	Jsonb	   *output;
 	Jsonb	   *error;
 	bool		stored;			/* there is a row */
-	bool		changed;		/* it differs from this */
+	bool		unsaved;		/* it differs from this */
+	bool		plain;			/* not stored; see durable_turn_ask() */
 } DurableCheckpoint;
 
 extern const char *durable_kind_name(DurableKind kind);

@@ -76,6 +76,10 @@ INSERT INTO contract VALUES
 	('resume', 'f', 'v', 'boolean', '{}'),
 	('workers', 'f', 'v', 'SETOF record', '{}'),
 	-- inside a body
+	('is_recorded', 'f', 'v', 'boolean', ARRAY['kind integer']),
+	('recorded', 'f', 'v', 'jsonb', ARRAY['name text']),
+	('local_step_support', 'f', 'v', 'pg_catalog.internal', ARRAY['pg_catalog.internal']),
+	('step_support', 'f', 'v', 'pg_catalog.internal', ARRAY['pg_catalog.internal']),
 	('local_step', 'f', 'v', 'jsonb', ARRAY['handler text', 'input jsonb DEFAULT NULL::jsonb', 'name text DEFAULT NULL::text', 'retries integer DEFAULT 1',
 		'backoff interval DEFAULT ''00:00:00''::interval', 'backoff_kind text DEFAULT NULL::text', 'backoff_max interval DEFAULT NULL::interval',
 		'jitter boolean DEFAULT false']),
