@@ -260,7 +260,7 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 					 int64 *rounds, int64 *timed_out)
 {
 	DurableListName *lists;
-	TimestampTz next;
+	TimestampTz next = DURABLE_POSITION_END;
 	int			ended = 0;
 	int			n;
 
@@ -273,5 +273,5 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 		*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
 												max - ended, &ended, &next);
 	*rounds = ended;
-	*timed_out += durable_timeout_expire_all(now, max);
+	*timed_out += durable_timeout_expire_all(now, max, &next);
 }

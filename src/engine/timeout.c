@@ -289,15 +289,21 @@ durable_timeout_expire(text *namespace, text *queue, TimestampTz now, int max,
 }
 
 int
-durable_timeout_expire_all(TimestampTz now, int max)
+durable_timeout_expire_all(TimestampTz now, int max, TimestampTz *next)
 {
 	DurableListName *lists;
-	TimestampTz next;
 	int			expired = 0;
 	int			n = durable_deadline_lists(&lists);
 
-	for (int i = 0; i < n && expired < max; i++)
-		expired += durable_timeout_expire(lists[i].namespace, lists[i].queue, now,
-										  max - expired, &next);
+	for (int i = 0; i < n; i++)
+	{
+		TimestampTz due = now;
+
+		CHECK_FOR_INTERRUPTS();
+		if (expired < max)
+			expired += durable_timeout_expire(lists[i].namespace, lists[i].queue, now,
+											  max - expired, &due);
+		*next = Min(*next, due);
+	}
 	return expired;
 }

@@ -31,7 +31,7 @@ extern int64 durable_timeout_beat(const DurableRow *task, int64 least);
  * what another transaction holds; *next is when it is worth looking again. */
 extern int	durable_timeout_expire(text *namespace, text *queue, TimestampTz now, int max,
 								   TimestampTz *next);
-/* … in the whole database */
-extern int	durable_timeout_expire_all(TimestampTz now, int max);
+/* … in the whole database; *next is brought forward when that is later */
+extern int	durable_timeout_expire_all(TimestampTz now, int max, TimestampTz *next);
 
 #endif							/* DURABLE_TIMEOUT_H */
