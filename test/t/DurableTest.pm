@@ -111,7 +111,7 @@ sub is_undisturbed
 {
 	my ($out, $name) = @_;
 	my @lines = split /\n/, $out;
-	my @met = grep { /ERROR|PANIC|aborted in/ && !/terminating|server closed|connection|backend died/ } @lines;
+	my @met = grep { /ERROR|PANIC|aborted in/ && !/terminating|server closed|connection|backend died|command send failed/ } @lines;
 	return is(join("\n", @met), '', $name)
 		|| diag("The load printed:\n" . join "\n", @lines > 50 ? ('...', @lines[ -50 .. -1 ]) : @lines);
 }
