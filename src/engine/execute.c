@@ -308,6 +308,7 @@ give_back(const DurableWorkItem *item)
 	DurableTables tables;
 	DurableProbe by_id;
 	DurableRow	task;
+	bool		given = false;
 
 	durable_tables_init(&tables);
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
@@ -315,16 +316,17 @@ give_back(const DurableWorkItem *item)
 		durable_task_held_by(&task, item->lease.id))
 	{
 		if (item->is_turn)
-			(void) durable_run_postpone(&tables, &task, item->lease.id, until,
-										durable_clock_now());
+			given = durable_run_postpone(&tables, &task, item->lease.id, until,
+										 durable_clock_now());
 		else
-			(void) durable_outcome_requeue(&tables, &task, item->lease.id, until,
-										   durable_clock_now(), true);
+			given = durable_outcome_requeue(&tables, &task, item->lease.id, until,
+											durable_clock_now(), true) == TM_Ok;
 	}
 	durable_probe_close(&by_id);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
-	durable_executing_end();
+	if (given)
+		durable_executing_end();
 	SPI_commit();
 }
 

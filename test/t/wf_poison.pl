@@ -99,7 +99,7 @@ sub run_all
 	$node->safe_psql('postgres', $SCHEMA);
 
 	# the first crash may take the claim along, as it is not on disk after a clean start
-	for my $case ([ 'in_step', 'dead', 'before' ], [ 'in_body', 'dead', '' ], [ 'in_handler', 'failed', 'before' ])
+	for my $case ([ 'in_step', 'dead', 'before' ], $preload ? ([ 'in_body', 'dead', '' ], [ 'in_handler', 'failed', 'before' ]) : ())
 	{
 		my ($workflow, $status, $before) = @$case;
 		my ($crashes, $counted) = (0, -1);
