@@ -17,9 +17,11 @@
 #include "base/errors.h"
 #include "base/extension_state.h"
 #include "base/guc.h"
+#include "base/names.h"
 #include "base/security.h"
 #include "engine/claim.h"
 #include "engine/settle.h"
+#include "store/lease.h"
 #include "store/progress.h"
 #include "store/task.h"
 
@@ -94,6 +96,8 @@ read_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
 	claim->max_tasks = durable_arg_count(fcinfo, first + 1, "max_tasks");
 	claim->lease = durable_arg_lease(fcinfo, first + 2);
 	claim->worker = durable_arg_name(fcinfo, first + 3, "worker", true);
+	if (claim->worker != NULL && durable_text_is(claim->worker, DURABLE_SESSION_WORKER))
+		durable_error_value("worker", "The name \"durable.work\" is reserved for work inside the database.");
 	claim->namespace = durable_arg_namespace(fcinfo, first + 4);
 	durable_access_require(claim->namespace, PRIVILEGE_WORK);
 }

@@ -34,16 +34,12 @@
 DURABLE_FUNCTION(durable_work);
 DURABLE_FUNCTION(durable_wait_for_run);
 
-static void
-must_not_be_atomic(FunctionCallInfo fcinfo, const char *procedure)
+/* Inside a transaction block, or a function. */
+static bool
+is_atomic(FunctionCallInfo fcinfo)
 {
-	if (fcinfo->context != NULL && IsA(fcinfo->context, CallContext) &&
-		!castNode(CallContext, fcinfo->context)->atomic)
-		return;
-	ereport(ERROR,
-			errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-			errmsg("%s cannot run inside a transaction block", procedure),
-			errhint("It commits as it goes; call it by itself."));
+	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic;
 }
 
 static TimestampTz
@@ -99,7 +95,12 @@ durable_work(PG_FUNCTION_ARGS)
 	volatile int left = -1;
 
 	durable_require_writable("durable.work()");
-	must_not_be_atomic(fcinfo, "durable.work()");
+	if (is_atomic(fcinfo))
+		ereport(ERROR,
+				errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				errmsg("durable.work() cannot run inside a transaction block"),
+				errdetail("It commits after each step, so that what is done stays done."),
+				errhint("Call it by itself, with autocommit."));
 	if (!PG_ARGISNULL(0))
 		work.queues = durable_arg_names(fcinfo, 0, "queues", &work.nqueues);
 	deadline = deadline_argument(fcinfo, 1, "duration");
@@ -155,7 +156,7 @@ run_row(TupleDesc desc, const DurableRow *row)
 }
 
 static void
-sleep_for_run(TimestampTz deadline, int *polls)
+sleep_for_run(TimestampTz deadline, bool atomic, int *polls)
 {
 	static uint32 wait_event = 0;
 	double		ms = Min((deadline - durable_clock_now()) / 1000.0,
@@ -163,7 +164,8 @@ sleep_for_run(TimestampTz deadline, int *polls)
 
 	if (wait_event == 0)
 		wait_event = compat_wait_event("DurableWaitForRun");
-	SPI_commit();
+	if (!atomic)
+		SPI_commit();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 Max(1, (long) ms), wait_event);
 	ResetLatch(MyLatch);
@@ -177,22 +179,28 @@ durable_wait_for_run(PG_FUNCTION_ARGS)
 	TupleDesc	desc = durable_result_desc(fcinfo);
 	TimestampTz deadline = deadline_argument(fcinfo, 1, "timeout");
 	bool		terminal = PG_ARGISNULL(2) || PG_GETARG_BOOL(2);
+	bool		atomic = is_atomic(fcinfo);
 	text	   *run_id;
 	DurableRow	row;
 	bool		done;
 	int			polls = 0;
 
-	must_not_be_atomic(fcinfo, "durable.wait_for_run()");
+	if (atomic && IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				errmsg("durable.wait_for_run() cannot wait in a transaction at isolation level %s",
+					   XactIsoLevel == XACT_SERIALIZABLE ? "serializable" : "repeatable read"),
+				errhint("Call it outside a transaction block, or at READ COMMITTED."));
 	if (PG_ARGISNULL(0))
 		durable_error_null("run_id");
 	run_id = PG_GETARG_TEXT_PP(0);
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+	if (SPI_connect_ext(atomic ? 0 : SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		ereport(ERROR,
 				errcode(ERRCODE_INTERNAL_ERROR),
 				errmsg("could not enter the server programming interface"));
 	while (look_at_run(run_id, terminal, &done, &row) && !done &&
 		   durable_clock_now() < deadline)
-		sleep_for_run(deadline, &polls);
+		sleep_for_run(deadline, atomic, &polls);
 	SPI_finish();
 	if (!look_at_run(run_id, terminal, &done, &row))
 		ereport(ERROR,

@@ -353,6 +353,7 @@ durable_worker_report(bool busy, const text *namespace, const text *run_id, cons
 	SpinLockAcquire(&my_slot->lock);
 	my_slot->info.state = busy ? WORKER_BUSY : WORKER_IDLE;
 	my_slot->info.since = report.since;
+	my_slot->info.came_up = true;
 	memcpy(my_slot->info.namespace, report.namespace, sizeof(report.namespace));
 	memcpy(my_slot->info.run_id, report.run_id, sizeof(report.run_id));
 	memcpy(my_slot->info.step, report.step, sizeof(report.step));

@@ -56,6 +56,7 @@ typedef struct DurableWorkerInfo
 	DurableWorkerState state;
 	DurableWorkerEnd end;
 	bool		leave;			/* it was asked to */
+	bool		came_up;		/* it has looked for work */
 	Oid			database;
 	Oid			role;
 	pid_t		pid;

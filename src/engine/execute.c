@@ -548,7 +548,7 @@ hand_back_task(bool counted)
 
 		durable_snapshot_push();
 		if (result == TM_Ok)
-			(void) durable_lease_delete(&lease, false);
+			(void) durable_lease_delete(&lease, true);	/* our lock is on it */
 		durable_snapshot_pop();
 	}
 	durable_probe_close(&by_id);

@@ -48,14 +48,12 @@
 /* When the server has no room for another worker. */
 #define NO_SLOT_US (5 * USECS_PER_SEC)
 
-/* An executor that lived that long did not fail at starting. */
-#define SETTLED_US USECS_PER_MINUTE
-
 typedef struct Role
 {
 	Oid			oid;			/* key */
 	int			failures;		/* in a row */
 	TimestampTz next_try;
+	TimestampTz served;			/* when its last executor was started */
 	bool		warned;
 	/* as counted in this look */
 	bool		has_work;
@@ -145,9 +143,10 @@ reap(void)
 		if (info.state != WORKER_ENDED)
 			continue;
 		role = find_role(info.role);
-		if (info.end != END_FAILED || GetCurrentTimestamp() - info.started_at > SETTLED_US)
+		/* work that ends its worker is bounded by its count of reclaims */
+		if (info.came_up)
 			role->failures = 0;
-		if (info.end == END_FAILED)
+		else if (info.end == END_FAILED)
 			has_failed(role);
 		durable_process_forget(&started[i]);
 	}
@@ -298,6 +297,7 @@ start_executor(Role *role)
 	if (result != START_DONE)
 		return false;
 	warned_of_slots = false;
+	role->served = GetCurrentTimestamp();
 	role->executors++;
 	role->starting++;
 	return true;
@@ -309,7 +309,16 @@ wants_one_more(const Role *role, TimestampTz now)
 	return role->has_work && role->idle == 0 && role->starting == 0 && role->next_try <= now;
 }
 
-/* The neediest role: that with the fewest executors. */
+/* The neediest role: that with the fewest executors, and then the one that was
+ * served longest ago. */
+static bool
+is_needier(const Role *a, const Role *b)
+{
+	if (a->executors != b->executors)
+		return a->executors < b->executors;
+	return a->served < b->served;
+}
+
 static Role *
 neediest(TimestampTz now)
 {
@@ -320,7 +329,7 @@ neediest(TimestampTz now)
 	hash_seq_init(&all, roles);
 	while ((role = hash_seq_search(&all)) != NULL)
 	{
-		if (wants_one_more(role, now) && (best == NULL || role->executors < best->executors))
+		if (wants_one_more(role, now) && (best == NULL || is_needier(role, best)))
 			best = role;
 	}
 	return best;

@@ -21,6 +21,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -75,6 +76,19 @@ begin(Executor *executor)
 	durable_work_begin(&executor->work, executor->context);
 }
 
+static bool
+should_leave(void)
+{
+	return durable_worker_should_leave() || !durable_background;
+}
+
+/* Before the next task. New settings are read where it sleeps. */
+static bool
+should_stop(void)
+{
+	return ConfigReloadPending || should_leave();
+}
+
 /* Everything that there is to do. */
 static void
 serve(Executor *executor)
@@ -84,7 +98,7 @@ serve(Executor *executor)
 		ereport(ERROR,
 				errcode(ERRCODE_INTERNAL_ERROR),
 				errmsg("could not enter the server programming interface"));
-	while (!durable_worker_should_leave() && durable_work_once(&executor->work))
+	while (!should_stop() && durable_work_once(&executor->work))
 	{
 		CHECK_FOR_INTERRUPTS();
 		SetCurrentStatementStartTimestamp();
@@ -149,6 +163,8 @@ sleep_time(const Executor *executor)
 {
 	double		ms = -1;
 
+	if (ConfigReloadPending)
+		return 0;
 	if (executor->failed)
 		return ERROR_PAUSE_MS;
 	if (durable_worker_idle_timeout >= 0)
@@ -162,7 +178,7 @@ sleep_time(const Executor *executor)
 static void
 leave_if_idle(const Executor *executor)
 {
-	if (durable_worker_should_leave())
+	if (should_leave())
 		durable_process_leave(END_ASKED);
 	if (durable_worker_idle_timeout >= 0 &&
 		GetCurrentTimestamp() - executor->idle_since >= (int64) durable_worker_idle_timeout * 1000)
