@@ -60,7 +60,8 @@ Datum
 durable_sweep(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {
-		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired"
+		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired",
+		"fired"
 	};
 	int64		counts[lengthof(names)] = {0};
 	TimestampTz now = durable_clock_now();
@@ -69,7 +70,7 @@ durable_sweep(PG_FUNCTION_ARGS)
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
 	durable_require_active();
-	durable_maintain_all(now, max, &counts[0], &counts[1], &counts[2]);
+	durable_maintain_all(now, max, &counts[0], &counts[1], &counts[2], &counts[6]);
 	durable_plan_begin();
 	if (durable_result_retention >= 0)
 		counts[3] = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,

@@ -29,6 +29,7 @@
 #include "base/plan.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/schedule.h"
 #include "store/delayed.h"
 #include "store/lease.h"
 #include "store/ready.h"
@@ -254,7 +255,7 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 
 void
 durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over,
-					 int64 *rounds)
+					 int64 *rounds, int64 *fired)
 {
 	DurableListName *lists;
 	TimestampTz next;
@@ -270,4 +271,5 @@ durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_ove
 		*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
 												max - ended, &ended, &next);
 	*rounds = ended;
+	*fired += durable_schedules_fire(now, max);
 }

@@ -45,8 +45,8 @@ extern bool durable_lease_concerns(const DurableLease *lease, text **queues, int
 extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
 									TimestampTz now, int max_tasks, int max_rounds);
 
-/* Both, for the whole database; adds up what was done. */
+/* Both, for the whole database, and the schedules; adds up what was done. */
 extern void durable_maintain_all(TimestampTz now, int max, int64 *promoted,
-								 int64 *taken_over, int64 *rounds);
+								 int64 *taken_over, int64 *rounds, int64 *fired);
 
 #endif							/* DURABLE_MAINTAIN_H */
