@@ -18,6 +18,7 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 
 #include "api/args.h"
 #include "base/clock.h"
@@ -88,10 +89,14 @@ arg_note(FunctionCallInfo fcinfo, int n)
 static void
 read_policies(FunctionCallInfo fcinfo, DurableRow *row)
 {
-	if (PG_ARGISNULL(ARG_OVERLAP) || !durable_overlap_known(PG_GETARG_TEXT_PP(ARG_OVERLAP)))
+	if (PG_ARGISNULL(ARG_OVERLAP))
+		durable_error_null("overlap");
+	if (PG_ARGISNULL(ARG_CATCHUP))
+		durable_error_null("catchup");
+	if (!durable_overlap_known(PG_GETARG_TEXT_PP(ARG_OVERLAP)))
 		durable_error_value("overlap", "It must be \"allow\" or \"skip\".");
 	durable_row_set(row, SCHEDULE_OVERLAP, PG_GETARG_DATUM(ARG_OVERLAP));
-	if (PG_ARGISNULL(ARG_CATCHUP) || !durable_catchup_known(PG_GETARG_TEXT_PP(ARG_CATCHUP)))
+	if (!durable_catchup_known(PG_GETARG_TEXT_PP(ARG_CATCHUP)))
 		durable_error_value("catchup", "It must be \"one\", \"skip\" or \"all\".");
 	durable_row_set(row, SCHEDULE_CATCHUP, PG_GETARG_DATUM(ARG_CATCHUP));
 	if (PG_ARGISNULL(ARG_MAX_CATCHUP))
@@ -286,8 +291,10 @@ keep_history(const DurableRow *old, DurableRow *new, bool keep_paused)
 	new->tid = old->tid;
 	if (keep_paused)
 		durable_row_set(new, SCHEDULE_PAUSED, old->values[SCHEDULE_PAUSED]);
+	if (new->nulls[SCHEDULE_NOTE] && !old->nulls[SCHEDULE_NOTE])
+		durable_row_set(new, SCHEDULE_NOTE, old->values[SCHEDULE_NOTE]);
 	/* a manager's own definition is the manager's */
-	if (is_owner(old))
+	if (is_owner(old) && SearchSysCacheExists1(AUTHOID, old->values[SCHEDULE_OWNER]))
 		durable_row_set(new, SCHEDULE_OWNER, old->values[SCHEDULE_OWNER]);
 }
 

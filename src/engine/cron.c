@@ -140,8 +140,8 @@ parse_number(Parser *parser, const char *what, int min, int max, int *value)
 		parser->p++;
 	}
 	if (parser->p == start)
-		return complain_in_field(parser, psprintf("\"%s\" is not %s.", rest_of_item(parser), what),
-								 NULL);
+		return complain_in_field(parser, at_item_end(parser) ? psprintf("%s is missing.", what) :
+								 psprintf("\"%s\" is not %s.", rest_of_item(parser), what), NULL);
 	if (*value >= min && *value <= max)
 		return true;
 	if (strcmp(what, "a step") == 0 && *value > max)
@@ -387,7 +387,7 @@ durable_cron_parse(const char *text, DurableCron *cron, DurableComplaint *compla
 						"The short forms are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly; for fixed distances use \"every\".");
 	nfields = count_fields(parser.p);
 	if (nfields != FIELD_KINDS && nfields != FIELD_KINDS - 1)
-		return complain(&parser, psprintf("It has %d fields; there must be 5 or 6.", nfields),
+		return complain(&parser, psprintf("There must be 5 or 6 fields, not %d.", nfields),
 						EXAMPLE_HINT);
 	if (!parse_fields(&parser, nfields))
 		return false;

@@ -42,7 +42,7 @@
 
 /* A run id that an open transaction of somebody else has taken is waited for this
  * long. */
-#define RUN_ID_WAIT "200ms"
+#define RUN_ID_WAIT "50ms"
 
 typedef enum Outcome
 {
@@ -498,10 +498,31 @@ fire(DurableSchedule *schedule, TimestampTz now, int budget)
 }
 
 /*
- * Schedules that have fired for a time which, as the clock tells now, is still to
- * come. They would start nothing until then. They go on from now; what was started
- * already is found by its id.
+ * This schedule has fired for a time which, as the clock tells now, is still to
+ * come; it would start nothing until then. It goes on from now. The window that is
+ * just over may have had its run: that is found by its id.
  */
+static void
+put_back(DurableRow *row, TimestampTz now)
+{
+	DurableTiming timing;
+	DurableComplaint complaint;
+	TimestampTz last = DT_NOBEGIN;
+
+	if (read_timing(row, &timing, &complaint))
+		last = durable_window_last(&timing, now);
+	durable_schedule_set_time(row, SCHEDULE_LAST_WINDOW, last);
+	if (TIMESTAMP_NOT_FINITE(last) || DatumGetBool(row->values[SCHEDULE_PAUSED]))
+		return;
+	if (last > durable_schedule_time(row, SCHEDULE_UPDATED_AT, now))
+	{
+		durable_row_set_null(row, SCHEDULE_LAST_WINDOW);
+		set_next(row, &timing, last);
+	}
+	else
+		durable_schedule_go_on(row, &timing, now);
+}
+
 static void
 follow_clock_back(TimestampTz now, MemoryContext scratch)
 {
@@ -511,20 +532,9 @@ follow_clock_back(TimestampTz now, MemoryContext scratch)
 		return;
 	while (durable_schedules_next(&scan))
 	{
-		DurableRow *row = &scan.schedule.row;
-		DurableTiming timing;
-		DurableComplaint complaint;
 		MemoryContext before = MemoryContextSwitchTo(scratch);
 
-		if (read_timing(row, &timing, &complaint))
-		{
-			durable_schedule_set_time(row, SCHEDULE_LAST_WINDOW,
-									  durable_window_last(&timing, now));
-			if (!DatumGetBool(row->values[SCHEDULE_PAUSED]))
-				durable_schedule_go_on(row, &timing, now);
-		}
-		else
-			durable_row_set_null(row, SCHEDULE_LAST_WINDOW);
+		put_back(&scan.schedule.row, now);
 		durable_schedule_update(&scan.schedule);
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(scratch);
