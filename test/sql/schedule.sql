@@ -353,5 +353,15 @@ BEGIN READ ONLY;
 SELECT count(*) FROM durable.next_fires('@daily');
 SELECT schedule_id FROM durable.schedules;
 COMMIT;
+-- ten thousand schedules of which none is due: a sweep looks at one entry of each of two indexes
+DELETE FROM durable.schedule;
+SELECT count(durable.create_schedule('many-' || n, 'report', cron => '0 0 1 1 *')) FROM generate_series(1, 10000) n;
+VACUUM durable.schedule;
+SELECT sweep();
+BEGIN;
+SELECT seq_scan AS seq, idx_scan AS idx, idx_tup_fetch AS tup FROM pg_stat_xact_user_tables WHERE relid = 'durable.schedule'::regclass \gset
+SELECT sweep();
+SELECT seq_scan - :seq AS seq_scan, idx_scan - :idx AS idx_scan, idx_tup_fetch - :tup AS rows FROM pg_stat_xact_user_tables WHERE relid = 'durable.schedule'::regclass;
+COMMIT;
 RESET durable.clock_offset;
 DROP FUNCTION report(jsonb), at(timestamptz), sweep(int), runs(text), fnv(text);
