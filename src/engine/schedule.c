@@ -8,9 +8,11 @@
  * next window are one transaction, under the lock of the schedule's row, so a
  * window is neither lost by a crash nor started by two sweeps.
  *
- * A run is started in a subtransaction. What fails there is recorded, and the
- * schedule goes on with its next window; one bad schedule does not keep the others.
- * A definition that can start nothing any more pauses itself instead.
+ * What fails is recorded, and the schedule goes on with its next window; one bad
+ * schedule does not keep the others. For that, a pass that has failed is made again
+ * with a subtransaction per window. (With that many every time, each snapshot taken
+ * meanwhile would have to look them up.) A definition that can start nothing any
+ * more pauses itself instead.
  *
  *-------------------------------------------------------------------------
  */
@@ -345,49 +347,87 @@ judge_error(ErrorData *error)
 	}
 }
 
-/* The same for a sweep: errors are recorded, and nobody's open transaction keeps
- * it for long. */
+/* An attempt in a subtransaction of its own. Nobody's open transaction, which may
+ * have taken a run id, keeps it for long. */
+typedef struct Attempt
+{
+	MemoryContext context;
+	ResourceOwner owner;
+	int			settings;
+} Attempt;
+
+static void
+begin_attempt(Attempt *attempt)
+{
+	attempt->context = CurrentMemoryContext;
+	attempt->owner = CurrentResourceOwner;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(attempt->context);
+	attempt->settings = NewGUCNestLevel();
+	(void) set_config_option("lock_timeout", RUN_ID_WAIT, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+static void
+end_attempt(Attempt *attempt)
+{
+	AtEOXact_GUC(false, attempt->settings);
+	ReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(attempt->context);
+	CurrentResourceOwner = attempt->owner;
+}
+
+/* What went wrong; it was undone. */
+static ErrorData *
+undo_attempt(Attempt *attempt)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(attempt->context);
+	error = CopyErrorData();
+	FlushErrorState();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(attempt->context);
+	CurrentResourceOwner = attempt->owner;
+	return error;
+}
+
+/* start_window, whose errors are recorded */
 static Outcome
 try_window(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz window, TimestampTz now)
 {
-	MemoryContext before = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	Attempt		attempt;
 	volatile Outcome outcome = FAILED;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(before);
+	begin_attempt(&attempt);
 	PG_TRY();
 	{
-		int			settings = NewGUCNestLevel();
 		text	   *run_id;
 
-		(void) set_config_option("lock_timeout", RUN_ID_WAIT, PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_SAVE, true, 0, false);
 		outcome = start_window(row, plan, window, now, &run_id);
-		AtEOXact_GUC(false, settings);
-		ReleaseCurrentSubTransaction();
+		end_attempt(&attempt);
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
+		ErrorData  *error = undo_attempt(&attempt);
 
-		MemoryContextSwitchTo(before);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(before);
-		CurrentResourceOwner = owner;
 		outcome = judge_error(error);
 		if (outcome == FAILED)
 			note_error(row, error->message);
 	}
 	PG_END_TRY();
-	MemoryContextSwitchTo(before);
-	CurrentResourceOwner = owner;
 	return outcome;
 }
 
 /* ------------------------------------------------------------- what is due */
+
+/* One look at everything that is due. */
+typedef struct Pass
+{
+	TimestampTz now;
+	int			max;			/* runs, and schedules */
+	bool		careful;		/* what fails is recorded, not raised */
+} Pass;
 
 /* The newest window whose time has come, jitter included; not before "first". */
 static TimestampTz
@@ -441,19 +481,23 @@ is_too_late(const DurableRow *row, const DurableTiming *timing, TimestampTz wind
  * reach is due at once, behind everything that is due already. */
 static int
 fire_windows(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz window,
-			 TimestampTz latest, TimestampTz now, int budget)
+			 TimestampTz latest, const Pass *pass, int budget)
 {
+	TimestampTz now = pass->now;
 	int			started = 0;
 
 	for (; window <= latest && budget > 0; budget--)
 	{
 		Outcome		outcome = SKIPPED;
+		text	   *run_id;
 
 		CHECK_FOR_INTERRUPTS();
 		if (is_too_late(row, &plan->timing, window, now))
 			note_skip(row, run_id_of(row, "", window), "too late");
-		else
+		else if (pass->careful)
 			outcome = try_window(row, plan, window, now);
+		else
+			outcome = start_window(row, plan, window, now, &run_id);
 		if (outcome == NOT_NOW)
 			break;
 		started += (outcome == STARTED);
@@ -471,9 +515,10 @@ fire_windows(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz windo
 
 /* A locked schedule that is due; how many runs were started. */
 static int
-fire(DurableSchedule *schedule, TimestampTz now, int budget)
+fire(DurableSchedule *schedule, const Pass *pass, int budget)
 {
 	DurableRow *row = &schedule->row;
+	TimestampTz now = pass->now;
 	DurableSchedulePlan plan;
 	DurableComplaint complaint;
 	TimestampTz first = durable_schedule_time(row, SCHEDULE_NEXT_WINDOW, now);
@@ -491,7 +536,7 @@ fire(DurableSchedule *schedule, TimestampTz now, int budget)
 		else
 			started = fire_windows(row, &plan,
 								   first_to_fire(row, &plan.timing, first, latest),
-								   latest, now, Min(budget, TURN_MAX));
+								   latest, pass, Min(budget, TURN_MAX));
 	}
 	durable_schedule_update(schedule);
 	return started;
@@ -542,29 +587,65 @@ follow_clock_back(TimestampTz now, MemoryContext scratch)
 	durable_schedules_close(&scan);
 }
 
-int64
-durable_schedules_fire(TimestampTz now, int max)
+static int64
+make_pass(const Pass *pass, MemoryContext scratch)
 {
 	DurableScheduleScan scan;
-	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "durable schedules",
-												  ALLOCSET_DEFAULT_SIZES);
 	int64		started = 0;
 	int			looked = 0;
 
-	follow_clock_back(now, scratch);
-	if (durable_schedules_due(&scan, now))
+	if (!durable_schedules_due(&scan, pass->now))
+		return 0;
+	/* one that starts nothing costs as much as one that does */
+	while (started < pass->max && looked < pass->max && durable_schedules_next(&scan))
 	{
-		/* one that starts nothing costs as much as one that does */
-		while (started < max && looked < max && durable_schedules_next(&scan))
-		{
-			MemoryContext before = MemoryContextSwitchTo(scratch);
+		MemoryContext before = MemoryContextSwitchTo(scratch);
 
-			started += fire(&scan.schedule, now, max - (int) started);
-			looked++;
-			MemoryContextSwitchTo(before);
-			MemoryContextReset(scratch);
-		}
-		durable_schedules_close(&scan);
+		started += fire(&scan.schedule, pass, pass->max - (int) started);
+		looked++;
+		MemoryContextSwitchTo(before);
+		MemoryContextReset(scratch);
+	}
+	durable_schedules_close(&scan);
+	return started;
+}
+
+/* false: something failed, and all of it was undone */
+static bool
+try_pass(const Pass *pass, MemoryContext scratch, int64 *started)
+{
+	Attempt		attempt;
+	volatile bool succeeded = false;
+
+	begin_attempt(&attempt);
+	PG_TRY();
+	{
+		*started = make_pass(pass, scratch);
+		end_attempt(&attempt);
+		succeeded = true;
+	}
+	PG_CATCH();
+	{
+		(void) judge_error(undo_attempt(&attempt));
+	}
+	PG_END_TRY();
+	return succeeded;
+}
+
+int64
+durable_schedules_fire(TimestampTz now, int max)
+{
+	Pass		pass = {.now = now, .max = max};
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "durable schedules",
+												  ALLOCSET_DEFAULT_SIZES);
+	int64		started = 0;
+
+	follow_clock_back(now, scratch);
+	if (durable_schedules_first() <= now && !try_pass(&pass, scratch, &started))
+	{
+		MemoryContextReset(scratch);
+		pass.careful = true;
+		started = make_pass(&pass, scratch);
 	}
 	MemoryContextDelete(scratch);
 	return started;

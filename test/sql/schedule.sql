@@ -279,6 +279,17 @@ SELECT at('2060-09-01 06:00');
 SELECT sweep();
 SELECT last_error, fires, next_window FROM durable.schedules;
 
+-- an error, here of an index that an administrator made: recorded, and the others are started
+SELECT durable.create_schedule('e' || n, 'report', cron => n || ' * * * *', priority => p) FROM (VALUES (1, 99), (2, 99), (3, 0)) v (n, p) \g /dev/null
+CREATE UNIQUE INDEX only_one ON durable.run (priority) WHERE priority = 99;
+SELECT at('2060-09-01 06:30');
+SELECT sweep();
+SELECT schedule_id, fires, last_error, next_window FROM durable.schedules ORDER BY 1;
+SELECT at('2060-09-01 06:50');
+SELECT sweep();
+DROP INDEX durable.only_one;
+DELETE FROM durable.schedule WHERE schedule_id LIKE 'e%';
+
 -- the clock was a year ahead, and is put right: it goes on, and nothing comes twice
 SELECT at('2061-09-01 06:00');
 SELECT sweep(), runs('good');
