@@ -26,6 +26,7 @@
 #include "base/errors.h"
 #include "base/names.h"
 #include "base/security.h"
+#include "base/wakeup.h"
 #include "engine/schedule.h"
 
 DURABLE_FUNCTION(durable_create_schedule);
@@ -169,7 +170,8 @@ static void
 return_next_fire(FunctionCallInfo fcinfo, const DurableRow *row)
 {
 	fcinfo->isnull = row->nulls[SCHEDULE_NEXT_FIRE];
-	durable_schedules_note_edit();
+	/* whoever sweeps may have to do so earlier than it thinks */
+	durable_wakeup_note_all();
 	CommandCounterIncrement();
 }
 

@@ -45,8 +45,8 @@ extern void durable_schedule_go_on(DurableRow *row, const DurableTiming *timing,
  * row lock. Cheap when nothing is due. */
 extern int64 durable_schedules_fire(TimestampTz now, int max);
 
-/* When calling it is worth while again; DT_NOEND: not before an edit, whose
- * commit wakes whoever waits for durable_schedules_key(). */
+/* When calling it is worth while again; DT_NOEND: not before an edit. The commit
+ * of an edit wakes all waiters of the database. */
 extern TimestampTz durable_schedules_next_due(void);
 
 /* A run beside the windows; its id. */

@@ -18,7 +18,6 @@
 #include "utils/timestamp.h"
 
 #include "base/names.h"
-#include "base/wakeup.h"
 #include "store/schedule.h"
 
 static const char *const overlap_names[] = {
@@ -261,25 +260,4 @@ durable_schedules_first(void)
 	first = DatumGetTimestampTz(scan.seen.values[SCHEDULE_NEXT_FIRE]);
 	durable_schedules_close(&scan);
 	return first;
-}
-
-/* ----------------------------------------------------------------- wake-ups */
-
-DurableKey
-durable_schedules_key(void)
-{
-	DurableKey	none = {{0, 0}, InvalidOid};
-
-	return durable_shared == NULL ? none : durable_key("schedules", NULL, 0, NULL, 0);
-}
-
-void
-durable_schedules_note_edit(void)
-{
-	if (durable_shared != NULL)
-	{
-		DurableKey	key = durable_schedules_key();
-
-		durable_wakeup_note(&key, PG_INT32_MAX);
-	}
 }

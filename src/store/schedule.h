@@ -13,7 +13,6 @@
 #include "datatype/timestamp.h"
 
 #include "base/rel.h"
-#include "base/shmem.h"
 
 /* columns, in table order */
 enum
@@ -118,9 +117,5 @@ extern void durable_schedules_close(DurableScheduleScan *scan);
 
 /* When the first one is due, whoever may hold it; DT_NOEND: never. */
 extern TimestampTz durable_schedules_first(void);
-
-/* Who waits for this key is woken by the commit of an edit. */
-extern DurableKey durable_schedules_key(void);
-extern void durable_schedules_note_edit(void);
 
 #endif							/* DURABLE_STORE_SCHEDULE_H */
