@@ -166,6 +166,20 @@ SELECT cron, cardinality(days) AS days, x.ours[:cardinality(days)] = days AND x.
 SELECT cron, ours = days[:10000] AS same FROM special,
        LATERAL (SELECT array_agg(f::date ORDER BY f) AS ours FROM durable.next_fires(cron, 'UTC', 10000, '1998-12-31 12:00+00') f) x WHERE cardinality(days) >= 10000;
 
+-- backwards: the last windows up to an instant, as a backfill finds them
+CREATE FUNCTION nothing(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT i $$;
+SELECT durable.register_workflow('nothing', 'nothing');
+CREATE TEMP TABLE backwards AS
+SELECT row_number() OVER (ORDER BY cron, nr) AS n, cron, p.zone, (p.day - interval '1 day') AT TIME ZONE 'UTC' AS since, (p.day + offs) AT TIME ZONE 'UTC' AS until
+  FROM place p, unnest(ARRAY['* * * * *', '*/7 1-3 * * *', '30 2 * * *', '0 0-23 * * *', '59 23,0 * * *', '0 */5 * * *', '*/20 * * * * *', '0 12 1 * *']) cron, unnest(ARRAY[interval '2 hours', '26 hours 30 min']) offs
+ WHERE p.nr % 2 = 0;
+SELECT count(*) AS pairs FROM backwards, durable.create_schedule('b' || n, 'nothing', cron => cron, timezone => zone, paused => true);
+WITH w AS MATERIALIZED (
+	SELECT b.*, ARRAY(SELECT to_timestamp(split_part(r, ':', 3)::bigint / 1000) FROM durable.backfill_schedule('b' || n, since, until, 25) r) AS ours,
+	       ARRAY(SELECT f FROM (SELECT f FROM durable.next_fires(cron, zone, CASE WHEN cron LIKE '*%' THEN 10000 ELSE 200 END, since - interval '1 s') f WHERE f <= until ORDER BY f DESC LIMIT 25) x ORDER BY f) AS reference FROM backwards b)
+SELECT sum(cardinality(reference)) AS windows, count(*) FILTER (WHERE ours <> reference) AS different FROM w;
+DROP FUNCTION nothing(jsonb);
+
 -- what the rule is for: a nightly job and the change of the clock
 SELECT f AT TIME ZONE 'Europe/Berlin' AS local, f AT TIME ZONE 'UTC' AS utc FROM durable.next_fires('30 2 * * *', 'Europe/Berlin', 3, '2024-03-30 00:00+00') f;
 SELECT f AT TIME ZONE 'Europe/Berlin' AS local, f AT TIME ZONE 'UTC' AS utc FROM durable.next_fires('30 2 * * *', 'Europe/Berlin', 3, '2024-10-26 00:00+00') f;
