@@ -24,6 +24,7 @@
 #include "utils/builtins.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "engine/window.h"
 
 /* More than any zone's clock differs from UTC or was ever turned. */
