@@ -44,7 +44,7 @@ SELECT quote_literal(c) || ' ' || try(format('SELECT * FROM durable.next_fires(%
 SELECT left(quote_literal(z), 60) || E'\n  ' || regexp_replace(try(format('SELECT * FROM durable.next_fires(%L, %L)', '* * * * *', z)), 'x{20,}', 'xxx') FROM unnest(ARRAY[
 	'', ' ', 'Mars/Phobos', 'europe/Berlin ', 'PST', 'FOO+3', 'Nowhere5', 'Europe/Berlin5', 'Etc/GMT+13', 'Etc/GMT-15', 'Etc/GMT+99', 'UTC+1', '<A>-3', '../etc/passwd', '+01', '3', repeat('x', 300)]) z;
 SELECT quote_literal(z) || ' ' || try(format('SELECT * FROM durable.next_fires(%L, %L)', '* * * * *', z)) FROM unnest(ARRAY[
-	'UTC', 'utc', 'europe/berlin', 'Etc/GMT+12', 'Etc/GMT-14', 'GMT0', 'EST5EDT', 'GMT', 'Asia/Kathmandu', 'America/Argentina/ComodRivadavia']) z;
+	'UTC', 'utc', 'europe/berlin', 'Etc/GMT+12', 'Etc/GMT-14', 'GMT0', 'EST5EDT', 'GMT', 'Asia/Kathmandu', 'America/Argentina/Buenos_Aires']) z;
 -- at 02:30 of the last Sunday in March there are no clocks in Berlin; an hour that is named jumps, every minute of it does not
 SELECT try($$SELECT durable.create_schedule('x', 'report', cron => '* 2 * 3 SUNL', timezone => 'Europe/Berlin')$$);
 SELECT count(*) FROM durable.next_fires('* 2 * 3 SUNL', 'Europe/Berlin', 5, '2000-01-01');
