@@ -46,6 +46,7 @@ ALTER TABLE durable.checkpoint ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.waiter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.signal_buffer ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.run_log ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.schedule ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -55,6 +56,8 @@ CREATE POLICY namespace_read ON durable.run FOR SELECT
 CREATE POLICY namespace_read ON durable.waiter FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.schedule FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
 	USING (EXISTS (SELECT FROM durable.run r
@@ -142,7 +145,23 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('manage', 'EXECUTE ON ROUTINE durable.retry_with_input'),
 		('read', 'EXECUTE ON ROUTINE durable.workers'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
-		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
+		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
+		('read', 'SELECT ON durable.schedule, durable.schedules'),
+		('read', 'EXECUTE ON ROUTINE durable.next_fires'),
+		('manage', 'EXECUTE ON ROUTINE durable.create_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.upsert_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.pause_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.resume_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.trigger_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.backfill_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.delete_schedule'),
+		-- the owner of a schedule, who need not manage the namespace any more
+		('start', 'EXECUTE ON ROUTINE durable.upsert_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.pause_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.resume_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.trigger_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.backfill_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.delete_schedule')
 	) AS v(p, o) WHERE p = $1;
 $$;
 COMMENT ON FUNCTION durable.privilege_objects(text) IS

@@ -57,16 +57,22 @@ durable_sweep(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {
 		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired",
-		"timed_out"
+		"timed_out", "fired"
 	};
 	int64		counts[lengthof(names)] = {0};
+	DurableMaintained done = {0};
 	TimestampTz now = durable_clock_now();
 	int			max;
 
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
 	durable_require_active();
-	(void) durable_maintain_all(now, max, &counts[0], &counts[1], &counts[2], &counts[6]);
+	(void) durable_maintain_all(now, max, false, &done);
+	counts[0] = done.promoted;
+	counts[1] = done.taken_over;
+	counts[2] = done.rounds;
+	counts[6] = done.timed_out;
+	counts[7] = done.fired;
 	durable_maintain_old(now, max, &counts[3], &counts[4], &counts[5]);
 	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
 }

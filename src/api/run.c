@@ -21,6 +21,7 @@
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/security.h"
 #include "engine/check.h"
 #include "engine/recover.h"
@@ -53,37 +54,6 @@ check_run_id(text *run_id)
 	return run_id;
 }
 
-/* The workflow's own and the run's, without duplicates. */
-static ArrayType *
-unite_tags(ArrayType *a, ArrayType *b)
-{
-	ArrayType  *both[2] = {a, b};
-	Datum	   *tags = NULL;
-	int			n = 0;
-
-	for (int i = 0; i < 2; i++)
-	{
-		Datum	   *elements;
-		bool	   *nulls;
-		int			count;
-
-		deconstruct_array(both[i], TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
-		tags = tags == NULL ? palloc(sizeof(Datum) * Max(count, 1)) :
-			repalloc(tags, sizeof(Datum) * Max(n + count, 1));
-		for (int j = 0; j < count; j++)
-		{
-			int			k = 0;
-
-			while (!nulls[j] && k < n &&
-				   strcmp(TextDatumGetCString(tags[k]), TextDatumGetCString(elements[j])) != 0)
-				k++;
-			if (!nulls[j] && k == n)
-				tags[n++] = elements[j];
-		}
-	}
-	return construct_array(tags, n, TEXTOID, -1, false, TYPALIGN_INT);
-}
-
 /* The arguments that start and start_many share, from "version" (3) on. */
 static void
 read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workflow)
@@ -102,7 +72,7 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 					   text_to_cstring(name), text_to_cstring(version)));
 	spec->workflow = workflow;
 	spec->tags = PG_ARGISNULL(5) ? workflow->tags :
-		unite_tags(workflow->tags, PG_GETARG_ARRAYTYPE_P(5));
+		durable_tags_unite(workflow->tags, PG_GETARG_ARRAYTYPE_P(5));
 	spec->priority = PG_ARGISNULL(6) ? 0 : PG_GETARG_INT32(6);
 	spec->start_at = PG_ARGISNULL(7) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(7);
 	if (TIMESTAMP_IS_NOEND(spec->start_at))
@@ -320,7 +290,7 @@ durable_retry_with_input(PG_FUNCTION_ARGS)
 				errmsg("workflow \"%s\" is not registered", text_to_cstring(name)));
 	spec.priority = DatumGetInt32(row.values[RUN_PRIORITY]);
 	spec.tags = row.nulls[RUN_TAGS] ? workflow.tags :
-		unite_tags(workflow.tags, DatumGetArrayTypeP(row.values[RUN_TAGS]));
+		durable_tags_unite(workflow.tags, DatumGetArrayTypeP(row.values[RUN_TAGS]));
 	spec.search_attributes = row.nulls[RUN_SEARCH_ATTRIBUTES] ? NULL :
 		DatumGetPointer(row.values[RUN_SEARCH_ATTRIBUTES]);
 	spec.headers = row.nulls[RUN_HEADERS] ? NULL : DatumGetPointer(row.values[RUN_HEADERS]);

@@ -29,8 +29,10 @@
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
+#include "engine/claim.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/schedule.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/lease.h"
@@ -259,41 +261,73 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 	return next;
 }
 
-TimestampTz
-durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over,
-					 int64 *rounds, int64 *timed_out)
+/* Whoever claims from a queue promotes its due tasks, too, and lets what came since
+ * have its turn. Moving all of them at once would put them first. */
+static bool
+is_left_to_claims(const DurableListName *list, bool leave_busy)
+{
+	text	   *queue = list->queue;
+
+	return leave_busy && durable_ready_exists(list->namespace, &queue, 1);
+}
+
+static TimestampTz
+promote_all(TimestampTz now, int max, bool leave_busy, DurableMaintained *done)
 {
 	DurableListName *lists;
 	TimestampTz next = DURABLE_POSITION_END;
-	TimestampTz due_timeout;
-	int			ended = 0;
-	int			n;
+	int			n = durable_delayed_lists(&lists);
 
-	n = durable_delayed_lists(&lists);
 	for (int i = 0; i < n; i++)
 	{
 		TimestampTz due = now;
 
 		CHECK_FOR_INTERRUPTS();
-		if (*promoted < max)
-			*promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
-											 max - (int) *promoted, &due);
+		if (is_left_to_claims(&lists[i], leave_busy))
+			due = now + DURABLE_BUSY_QUEUE_US;
+		else if (done->promoted < max)
+			done->promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
+												  max - (int) done->promoted, &due);
 		next = Min(next, due);
 	}
-	n = durable_lease_lists(&lists);
+	return next;
+}
+
+static TimestampTz
+take_over_all(TimestampTz now, int max, DurableMaintained *done)
+{
+	DurableListName *lists;
+	TimestampTz next = DURABLE_POSITION_END;
+	int			ended = 0;
+	int			n = durable_lease_lists(&lists);
+
 	for (int i = 0; i < n; i++)
 	{
 		TimestampTz due = now;
 
 		CHECK_FOR_INTERRUPTS();
 		if (ended < max)
-			*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
-													max - ended, &ended, &due);
+			done->taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
+														 max - ended, &ended, &due);
 		next = Min(next, due);
 	}
-	*rounds = ended;
-	*timed_out += durable_timeout_expire_all(now, max, &due_timeout);
-	return Min(next, due_timeout);
+	done->rounds += ended;
+	return next;
+}
+
+TimestampTz
+durable_maintain_all(TimestampTz now, int max, bool leave_busy, DurableMaintained *done)
+{
+	TimestampTz next = promote_all(now, max, leave_busy, done);
+	TimestampTz due;
+
+	due = take_over_all(now, max, done);
+	next = Min(next, due);
+	done->timed_out += durable_timeout_expire_all(now, max, &due);
+	next = Min(next, due);
+	done->fired += durable_schedules_fire(now, max);
+	due = durable_schedules_next_due();
+	return Min(next, due);
 }
 
 int

@@ -27,6 +27,9 @@
  * renewed by whoever finds it lapsed. */
 #define DURABLE_SESSION_LEASE_US (10 * USECS_PER_SEC)
 
+/* A queue whose due tasks were left to those who claim is looked at again. */
+#define DURABLE_BUSY_QUEUE_US USECS_PER_SEC
+
 /* Rounds that one call looks at and finds held or empty. */
 #define DURABLE_ROUNDS_SEEN 100
 
@@ -47,11 +50,21 @@ extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
 									TimestampTz now, int max_tasks, int max_rounds,
 									int *moved);
 
-/* All three, for the whole database; adds up what was done, and returns when the next
- * of them is due (not after now: there is more). */
-extern TimestampTz durable_maintain_all(TimestampTz now, int max, int64 *promoted,
-										int64 *taken_over, int64 *rounds,
-										int64 *timed_out);
+/* What a pass over the whole database did. */
+typedef struct DurableMaintained
+{
+	int64		promoted;
+	int64		taken_over;		/* tasks of lapsed rounds, and results */
+	int64		rounds;			/* that ended or got shorter */
+	int64		timed_out;
+	int64		fired;			/* runs that schedules started */
+} DurableMaintained;
+
+/* Due tasks, lapsed rounds, timeouts and schedules of the whole database, at most "max"
+ * of each; adds up what was done, and returns when the next of them is due (not after
+ * now: there is more). leave_busy: no due tasks for queues that have ready ones. */
+extern TimestampTz durable_maintain_all(TimestampTz now, int max, bool leave_busy,
+										DurableMaintained *done);
 
 /* Takes over the claims of sessions that are gone, whatever their leases say.
  * Returns how many tasks went back. */

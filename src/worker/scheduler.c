@@ -108,18 +108,17 @@ static bool
 move_what_is_due(Schedule *schedule, bool dead)
 {
 	TimestampTz now = durable_clock_now();
-	int64		counts[4] = {0};
+	DurableMaintained done = {0};
 
 	durable_process_begin_transaction();
 	check_database(schedule);
 	MemoryContextSwitchTo(schedule->context);
 	if (dead)
-		counts[1] += durable_take_over_dead(now);
-	schedule->due = durable_maintain_all(now, PASS_TASKS, &counts[0], &counts[1], &counts[2],
-										 &counts[3]);
+		done.taken_over += durable_take_over_dead(now);
+	schedule->due = durable_maintain_all(now, PASS_TASKS, true, &done);
 	CommitTransactionCommand();
 	MemoryContextReset(schedule->context);
-	if (counts[0] + counts[1] + counts[2] + counts[3] == 0 && schedule->due <= now)
+	if (done.promoted + done.taken_over + done.rounds + done.timed_out + done.fired == 0 && schedule->due <= now)
 		schedule->due = now + HELD_US;
 	return schedule->due <= now;
 }

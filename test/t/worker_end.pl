@@ -170,7 +170,9 @@ for my $how ('terminated', 'cancelled')
 			'SELECT EXISTS (SELECT FROM pg_locks WHERE pid = ' . $worker->pid . q{ AND locktype = 'advisory' AND NOT granted)}),
 		"$run: it is in the middle of the step");
 	$node->safe_psql('postgres', 'SELECT pg_' . ($how eq 'terminated' ? 'terminate' : 'cancel') . '_backend(' . $worker->pid . ')');
-	ok($node->poll_query_until('postgres', qq{SELECT reclaims = 1 FROM durable.task WHERE run_id = '$run'}), "$run: its claim is taken over and counted");
+	my $counted = $how eq 'terminated' ? 1 : 0;
+	ok($node->poll_query_until('postgres', qq{SELECT reclaims = $counted AND EXISTS (SELECT FROM durable.task_ready r WHERE r.id = t.id)
+		FROM durable.task t WHERE run_id = '$run'}), "$run: its claim has gone back, counted $counted times");
 	is($node->safe_psql('postgres', qq{SELECT l.lease_until < clock_timestamp() FROM durable.lease l, durable.task t WHERE t.id = ANY (l.ids) AND t.last_lease IS NULL}), '',
 		"$run: though its lease would have lasted");
 	open_gate();
