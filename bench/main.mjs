@@ -11,10 +11,11 @@ import { batch, clients } from './scenarios/batch.mjs';
 import { flat } from './scenarios/flat.mjs';
 import { xmin } from './scenarios/xmin.mjs';
 import { latency } from './scenarios/latency.mjs';
+import { background } from './scenarios/background.mjs';
 import { wal } from './scenarios/wal.mjs';
 import { payload } from './scenarios/payload.mjs';
 
-const scenarios = { cycle, settle, batch, clients, flat, xmin, latency, wal, payload };
+const scenarios = { cycle, settle, batch, clients, flat, xmin, latency, background, wal, payload };
 
 const flags = Object.fromEntries(
   process.argv
