@@ -12,13 +12,14 @@ import { fan } from './scenarios/fan.mjs';
 import { flat } from './scenarios/flat.mjs';
 import { xmin } from './scenarios/xmin.mjs';
 import { latency } from './scenarios/latency.mjs';
+import { background } from './scenarios/background.mjs';
 import { wal } from './scenarios/wal.mjs';
 import { payload } from './scenarios/payload.mjs';
 import { long, workflow } from './scenarios/workflow.mjs';
 import { full, timers, wfxmin } from './scenarios/workflow_full.mjs';
 import { drains } from './peers/workflows.mjs';
 
-const scenarios = { cycle, settle, batch, clients, fan, flat, xmin, latency, wal, payload, workflow, long, full, timers, wfxmin };
+const scenarios = { cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin };
 
 const flags = Object.fromEntries(
   process.argv

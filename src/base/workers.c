@@ -29,6 +29,7 @@
 #include "storage/spin.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
 #include "base/wakeup.h"
 #include "base/workers.h"
 

@@ -20,6 +20,7 @@
 #include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -556,13 +557,28 @@ hand_back_task(bool counted)
 	durable_snapshot_pop();
 }
 
+/* What an uncounted return writes to; without waiting for a VACUUM FULL or the like. */
+static bool
+can_lock_tables(void)
+{
+	static const DurableRel tables[] = {REL_TASK, REL_TASK_READY, REL_LEASE};
+
+	for (int i = 0; i < lengthof(tables); i++)
+	{
+		if (!ConditionalLockRelationOid(durable_rel(tables[i]), RowExclusiveLock))
+			return false;
+	}
+	return true;
+}
+
 void
-durable_execute_hand_back(bool counted)
+durable_execute_hand_back(bool counted, bool wait)
 {
 	if (lease_in_hand == 0)
 		return;
 	StartTransactionCommand();
-	hand_back_task(counted);
+	if (wait || can_lock_tables())
+		hand_back_task(counted);
 	CommitTransactionCommand();
 	durable_lease_let_go(lease_in_hand);
 	lease_in_hand = 0;

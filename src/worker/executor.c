@@ -8,10 +8,9 @@
  * work wake it. It leaves when it has been idle for durable.worker_idle_timeout,
  * and when it is asked to, between two tasks.
  *
- * What ends it in the middle of a task: the task goes back to its queue in the
- * first exit callback, uncounted if the process was told to end, and counted
- * otherwise. If the process dies without running that, the server restarts, and
- * the next scheduler finds that the claim's session is gone.
+ * When it is told to end in the middle of a task, the task goes back to its queue in
+ * the first exit callback, uncounted. In all other cases, a crash of the server
+ * among them, the scheduler finds that the claim's session is gone.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,6 +22,7 @@
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/lock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -40,14 +40,17 @@
 /* Statistics that could not be sent yet. */
 #define STATISTICS_MS 1000
 
-/* Runs before the server aborts what is open: user code may have left anything. */
+/* Runs before the server aborts what is open: user code may have left anything. What
+ * is not handed back here, the scheduler takes over. */
 static void
 at_exit(int code, Datum arg)
 {
-	if (!durable_execute_has_claim())
+	if (!durable_execute_has_claim() || !durable_process_was_told_to_end())
 		return;
 	AbortOutOfAnyTransaction();
-	durable_execute_hand_back(!durable_process_was_told_to_end());
+	/* no standby is waited for: nothing interrupts that any more */
+	synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+	durable_execute_hand_back(false, false);
 }
 
 typedef struct Executor
@@ -101,6 +104,8 @@ serve(Executor *executor)
 	while (!should_stop() && durable_work_once(&executor->work))
 	{
 		CHECK_FOR_INTERRUPTS();
+		/* a step's session ends with the task, as far as others would notice */
+		LockReleaseSession(USER_LOCKMETHOD);
 		SetCurrentStatementStartTimestamp();
 		(void) pgstat_report_stat(false);
 		executor->worked = true;
@@ -136,7 +141,7 @@ recover(Executor *executor)
 	error->elevel = WARNING;
 	ThrowErrorData(error);
 	FreeErrorData(error);
-	durable_execute_hand_back(!cancelled);
+	durable_execute_hand_back(!cancelled, true);
 	if (!has_claim && !cancelled)
 		durable_process_leave(END_FAILED);
 	executor->worked = true;

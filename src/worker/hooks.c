@@ -214,7 +214,7 @@ utility(PlannedStmt *planned, const char *query, bool read_only_tree,
 		QueryEnvironment *environment, DestReceiver *dest, QueryCompletion *completion)
 {
 	Node	   *statement = planned->utilityStmt;
-	Oid			database = find_database_to_clear(statement);
+	volatile Oid database = find_database_to_clear(statement);
 	bool		wakes = is_commit_prepared(statement);
 
 	note_command(statement);

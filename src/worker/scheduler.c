@@ -37,8 +37,9 @@
 /* What somebody else holds is looked at again. */
 #define HELD_US (100 * USECS_PER_SEC / 1000)
 
-/* Below the wake-ups, a net. */
-#define NET_US (5 * USECS_PER_SEC)
+/* Below the wake-ups, a net: for demand, and for time. */
+#define DEMAND_NET_US (5 * USECS_PER_SEC)
+#define NET_US (30 * USECS_PER_SEC)
 
 /* What is old is deleted that often, so much at a time. */
 #define OLD_US USECS_PER_MINUTE
@@ -156,14 +157,15 @@ look(Schedule *schedule)
 	if (timely)
 	{
 		more = move_what_is_due(schedule,
-								!schedule->looked || net || (reasons & SCHEDULER_LOOK_DEAD) != 0);
+								!schedule->looked || (reasons & SCHEDULER_LOOK_DEAD) != 0);
 		delete_what_is_old(schedule);
 		schedule->looked = true;
 		schedule->next_net = GetCurrentTimestamp() + NET_US;
 	}
 	durable_process_begin_transaction();
 	MemoryContextSwitchTo(schedule->context);
-	schedule->next_demand = durable_demand_serve(schedule->paused);
+	schedule->next_demand = Min(durable_demand_serve(schedule->paused),
+								GetCurrentTimestamp() + DEMAND_NET_US);
 	CommitTransactionCommand();
 	MemoryContextReset(schedule->context);
 	if (!more)

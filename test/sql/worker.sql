@@ -41,7 +41,6 @@ SET durable.worker_idle_timeout = 1;
 RESET ROLE;
 SET durable.workers = -1;
 SET durable.workers = 1001;
-SET durable.worker_idle_timeout = -2;
 
 -- the name of sessions that work is not for others
 SELECT durable.claim('{q}', worker => 'durable.work');

@@ -85,8 +85,10 @@ sub crash
 	my ($node) = @_;
 	my $pidfile = $node->data_dir . '/postmaster.pid';
 	my ($postmaster) = split /\n/, slurp_file($pidfile);
-	my @pids = children($postmaster);
 
+	# Stopped first, so that it starts nobody who is not in the list.
+	kill 'STOP', $postmaster;
+	my @pids = children($postmaster);
 	$node->kill9;
 	kill 'KILL', @pids;
 	for my $pid ($postmaster, @pids)

@@ -47,7 +47,8 @@ for my $i (1 .. 20)
 	$node->safe_psql('postgres', start("quick $i", '{}'));
 }
 ok(done("quick $_"), "quick $_") for 1 .. 20;
-is($node->safe_psql('postgres', q{SELECT count(*) FROM durable.workers() WHERE kind = 'executor'}), 1, 'one executor was enough');
+cmp_ok($node->safe_psql('postgres', q{SELECT count(*) FROM durable.workers() WHERE kind = 'executor'}), '<', 20,
+	'not each had a process of its own');
 
 # a sleeping run with nothing else happening; the first timer is in the future of
 # one that is set later and due earlier
