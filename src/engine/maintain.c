@@ -29,7 +29,6 @@
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
-#include "engine/claim.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
 #include "engine/schedule.h"
@@ -267,9 +266,10 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 static bool
 is_busy(const DurableListName *list)
 {
-	text	   *queue = list->queue;
+	bool		busy = durable_ready_has(durable_snapshot_push(), list->namespace, list->queue);
 
-	return durable_ready_exists(list->namespace, &queue, 1);
+	durable_snapshot_pop();
+	return busy;
 }
 
 static TimestampTz
