@@ -37,6 +37,7 @@
 #include "base/names.h"
 #include "engine/check.h"
 #include "engine/turn.h"
+#include "store/lease.h"
 
 #define CHANGED_BODY_HINT \
 	"Guard changes of a body that has live runs with durable.patched(), or register them as a new version."
@@ -355,14 +356,14 @@ durable_turn_replay(DurableTurn *turn)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	ErrorContextCallback callback;
+	ErrorContextCallback callback = {
+		.previous = error_context_stack, .callback = note_interrupt, .arg = turn
+	};
 
-	callback.previous = error_context_stack;
-	callback.callback = note_interrupt;
-	callback.arg = turn;
 	begin_replay(turn);
 	turn->interrupted = false;
 	error_context_stack = &callback;
+	durable_lease_keep();
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(turn->scratch);
 	PG_TRY();
@@ -408,6 +409,7 @@ durable_turn_replay(DurableTurn *turn)
 	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(before);
 	CurrentResourceOwner = owner;
+	durable_lease_keep();
 	repeat_interrupt(turn);
 }
 
