@@ -309,6 +309,7 @@ begin_replay(DurableTurn *turn)
 		turn->scratch = AllocSetContextCreate(turn->context, "durable replay",
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContextReset(turn->scratch);
+	durable_lease_keep();
 	turn->next_seq = 0;
 	turn->carried = list_length(turn->operations);
 	turn->asked = 0;
@@ -356,14 +357,14 @@ durable_turn_replay(DurableTurn *turn)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	ErrorContextCallback callback = {
-		.previous = error_context_stack, .callback = note_interrupt, .arg = turn
-	};
+	ErrorContextCallback callback;
 
+	callback.previous = error_context_stack;
+	callback.callback = note_interrupt;
+	callback.arg = turn;
 	begin_replay(turn);
 	turn->interrupted = false;
 	error_context_stack = &callback;
-	durable_lease_keep();
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(turn->scratch);
 	PG_TRY();
