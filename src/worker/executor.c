@@ -28,13 +28,15 @@
 
 #include "base/compat.h"
 #include "base/errors.h"
+#include "base/executing.h"
 #include "base/guc.h"
 #include "engine/execute.h"
 #include "engine/work.h"
 #include "worker/executor.h"
 #include "worker/process.h"
 
-/* After an error that was not the task's. */
+/* After an error that was not the task's, a cancel among them: a step may cancel itself
+ * each time. No longer, as nothing wakes a session that has not looked since. */
 #define ERROR_PAUSE_MS 1000
 
 /* Statistics that could not be sent yet. */
@@ -118,8 +120,8 @@ serve(Executor *executor)
 static void
 recover(Executor *executor)
 {
-	bool		cancelled = durable_process_was_cancelled();
 	bool		has_claim = durable_execute_has_claim();
+	bool		cancelled;
 	bool		exists;
 	ErrorData  *error;
 
@@ -129,6 +131,7 @@ recover(Executor *executor)
 	FlushErrorState();
 	AbortOutOfAnyTransaction();
 	RESUME_INTERRUPTS();
+	cancelled = durable_is_cancel_request(error);
 	durable_process_begin_transaction();
 	exists = durable_extension_exists();
 	CommitTransactionCommand();
@@ -145,7 +148,7 @@ recover(Executor *executor)
 	if (!has_claim && !cancelled)
 		durable_process_leave(END_FAILED);
 	executor->worked = true;
-	executor->failed = !cancelled;
+	executor->failed = true;
 }
 
 static void
