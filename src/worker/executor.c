@@ -59,6 +59,7 @@ typedef struct Executor
 {
 	DurableWork work;
 	MemoryContext context;
+	MemoryContext portal;		/* what outlives a transaction inside SPI */
 	bool		looked;			/* once at least */
 	bool		worked;			/* since it last slept */
 	bool		failed;			/* at the last look */
@@ -76,8 +77,9 @@ begin(Executor *executor)
 	before_shmem_exit(at_exit, (Datum) 0);
 	executor->context = AllocSetContextCreate(TopMemoryContext, "durable executor",
 											  ALLOCSET_DEFAULT_SIZES);
-	/* what outlives a transaction inside SPI */
-	PortalContext = executor->context;
+	executor->portal = AllocSetContextCreate(executor->context, "durable executor portal",
+											 ALLOCSET_DEFAULT_SIZES);
+	PortalContext = executor->portal;
 	durable_work_begin(&executor->work, executor->context);
 }
 
@@ -130,6 +132,8 @@ recover(Executor *executor)
 	error = CopyErrorData();
 	FlushErrorState();
 	AbortOutOfAnyTransaction();
+	/* the abort has left the levels of SPI, and not freed what they had */
+	MemoryContextReset(executor->portal);
 	RESUME_INTERRUPTS();
 	cancelled = durable_is_cancel_request(error);
 	durable_process_begin_transaction();

@@ -6,6 +6,7 @@ use warnings;
 
 use Test::More;
 
+use PostgreSQL::Test::Utils;
 use DurableTest;
 
 my $node = durable_node('cancelled', { background => 1 }, 'durable.workers = 1', 'durable.worker_idle_timeout = -1');
@@ -41,6 +42,13 @@ ok(done('cancelled'), 'it is tried again');
 start('next', 'act');
 ok(done('next'), 'and so is what comes later');
 is($node->safe_psql('postgres', q{SELECT coalesce(max(reclaims), 0) FROM durable.task}), 0, 'nothing was counted');
+
+# What an error leaves behind in the executor does not pile up.
+my $log = -s $node->logfile;
+$node->safe_psql('postgres', q{SELECT pg_log_backend_memory_contexts(pid) FROM durable.workers() WHERE kind = 'executor'});
+ok($node->wait_for_log(qr/Grand total/, $log), 'its memory is in the log');
+my @levels = substr(slurp_file($node->logfile), $log) =~ /(SPI Proc|SPI Exec)/g;
+is(scalar(@levels), 0, 'with nothing of the steps that were cancelled');
 
 $node->stop;
 done_testing();
