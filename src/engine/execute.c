@@ -560,11 +560,14 @@ hand_back_task(bool counted)
 	durable_snapshot_pop();
 }
 
-/* What an uncounted return writes to; without waiting for a VACUUM FULL or the like. */
+/* What an uncounted return writes to, and reads of a step with a timeout; without
+ * waiting for a VACUUM FULL or the like. */
 static bool
 can_lock_tables(void)
 {
-	static const DurableRel tables[] = {REL_TASK, REL_TASK_READY, REL_LEASE};
+	static const DurableRel tables[] = {
+		REL_TASK, REL_TASK_READY, REL_LEASE, REL_TASK_DEADLINE, REL_RUN
+	};
 
 	for (int i = 0; i < lengthof(tables); i++)
 	{
