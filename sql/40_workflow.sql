@@ -9,7 +9,7 @@ CREATE TABLE durable.workflow (
 	owner			regrole NOT NULL,
 	registered_at	timestamptz NOT NULL,
 	atomic			boolean NOT NULL,
-	body			text NOT NULL,
+	body			text,						-- NULL: turns go to external workers
 	queue			text COLLATE "C" NOT NULL,
 	tags			text[] NOT NULL,
 	CONSTRAINT workflow_pkey PRIMARY KEY (namespace, name, version)
@@ -31,11 +31,11 @@ COMMENT ON TABLE durable.handler IS
 SELECT pg_catalog.pg_extension_config_dump('durable.handler', '');
 
 CREATE FUNCTION durable.register_workflow(
-	name text, body text, version text DEFAULT '1', namespace text DEFAULT NULL,
+	name text, body text DEFAULT NULL, version text DEFAULT '1', namespace text DEFAULT NULL,
 	tags text[] DEFAULT '{}', queue text DEFAULT NULL, atomic boolean DEFAULT false)
 RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'durable_register_workflow';
 COMMENT ON FUNCTION durable.register_workflow(text, text, text, text, text[], text, boolean) IS
-'define a workflow, or replace the definition of this version; its body runs as the role that registers it';
+'define a workflow, or replace the definition of this version; its body runs as the role that registers it; without a body its turns are for external workers';
 
 CREATE FUNCTION durable.unregister_workflow(
 	name text, version text DEFAULT NULL, namespace text DEFAULT NULL)

@@ -24,6 +24,7 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "engine/apply.h"
+#include "engine/outcome.h"
 #include "engine/run.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -70,6 +71,8 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->priority = DatumGetInt32(row.values[RUN_PRIORITY]);
 		turn->wakes = DatumGetInt32(row.values[RUN_WAKES]);
 		turn->started = !row.nulls[RUN_STARTED_AT];
+		turn->headers = row.nulls[RUN_HEADERS] ? NULL :
+			DatumGetJsonbPCopy(row.values[RUN_HEADERS]);
 		turn->input = row.nulls[RUN_INPUT] ? NULL : DatumGetJsonbPCopy(row.values[RUN_INPUT]);
 		turn->history = durable_checkpoints_load(id, &turn->nhistory);
 		turn->space = Max(16, turn->nhistory);
@@ -77,12 +80,38 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->body = InvalidOid;
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
-			turn->workflow.owner == GetUserId())
+			turn->workflow.owner == GetUserId() && turn->workflow.body != NULL)
 			turn->body = durable_function_find(turn->workflow.body, &turn->body_strict);
 	}
 	durable_snapshot_pop();
 	MemoryContextSwitchTo(before);
 	return alive;
+}
+
+/* The rest of an external worker's claim. A parked turn's lease is gone and nothing
+ * else tells; a session of the database has its lease to itself. */
+static bool
+lease_is_there(const DurableTurn *turn, const DurableLease *lease)
+{
+	DurableLease current;
+
+	return !turn->external || durable_lease_find(&lease->token, &current);
+}
+
+/* Only the claim's own holder adds to a history; it may do so twice at once. */
+static bool
+history_has_grown(const DurableTurn *turn)
+{
+	DurableCheckpoint other;
+	bool		grown;
+
+	if (!turn->external || turn->nhistory == 0)
+		return false;
+	grown = durable_checkpoints_end(turn->run) != turn->history_end;
+	for (int i = 0; i < turn->nhistory && !grown; i++)
+		grown = !turn->history[i].stored && turn->history[i].seq < turn->history_end &&
+			durable_checkpoint_find(turn->run, turn->history[i].seq, &other);
+	return grown;
 }
 
 /* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
@@ -93,6 +122,7 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	DurableRow	task;
 	DurableWriter writer;
 	bool		holds;
+	bool		grown = false;
 
 	durable_snapshot_push();
 	if (durable_run_open(run, turn->run, true) != TM_Ok)
@@ -105,8 +135,10 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	durable_writer_open(&writer, REL_TASK);
 	holds = !durable_run_has_ended(&run->row) &&
 		durable_task_find_number(&by_id, turn->run, &task) &&
-		durable_task_held_by(&task, lease->id) &&
+		durable_task_held_by(&task, lease->id) && lease_is_there(turn, lease) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
+	if (holds)
+		grown = history_has_grown(turn);
 	/* a turn that gets this far is progress: earlier lapses count no more */
 	if (holds && DatumGetInt32(task.values[TASK_RECLAIMS]) > 0)
 	{
@@ -116,7 +148,8 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	durable_writer_close(&writer);
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
-	if (holds && (!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes))
+	if (holds && !grown &&
+		(!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes))
 		return APPLIED;
 	durable_run_close(run);
 	durable_snapshot_pop();
@@ -161,6 +194,7 @@ dispatch_step(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *
 	durable_row_set(&row, TASK_NAME, PointerGetDatum(checkpoint->name));
 	durable_row_set(&row, TASK_KIND, CStringGetTextDatum("step"));
 	durable_row_set(&row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
+	durable_row_set_pointer(&row, TASK_HEADERS, turn->headers);
 	durable_row_set_pointer(&row, TASK_INPUT, checkpoint->input);
 	durable_tables_init(&tables);
 	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
@@ -300,7 +334,7 @@ write_history(DurableTurn *turn)
 	foreach(lc, turn->operations)
 	{
 		DurableOperation *op = lfirst(lc);
-		DurableCheckpoint *checkpoint = &turn->history[op->seq];
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
 		int64		wait = 0;
 
 		if (checkpoint->kind == KIND_STEP)
@@ -395,6 +429,14 @@ results_awaited(const DurableTurn *turn)
 
 	if (turn->awaited_first < 0)
 		return -1;
+	if (turn->external)
+	{
+		for (int i = 0; i < turn->nhistory; i++)
+			left += turn->history[i].status == CHECKPOINT_PENDING &&
+				turn->history[i].seq >= turn->awaited_first &&
+				turn->history[i].seq <= turn->awaited_last;
+		return left;
+	}
 	for (int i = turn->awaited_first; i <= turn->awaited_last; i++)
 		left += turn->history[i].status == CHECKPOINT_PENDING;
 	return left;
@@ -438,15 +480,24 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int left)
 	durable_run_update(run);
 }
 
-static void
-end_claim(const DurableLease *lease)
+/* The claim is over for this turn. A round of several, which only external workers
+ * have, stays for the others; with its youngest task it is mostly done. false: the
+ * lease is still there, also because somebody is renewing it. */
+static bool
+end_claim(const DurableTurn *turn, const DurableLease *lease)
 {
 	DurableLease current;
+	bool		ended;
 
+	if (lease->nids > 1 && lease->ids[lease->nids - 1] != turn->run)
+		return false;
 	durable_snapshot_push();
-	if (durable_lease_find(&lease->token, &current))
-		(void) durable_lease_delete(&current, false);
+	ended = (lease->nids <= 1 ||
+			 durable_task_count_held(lease->ids, lease->nids, lease->id, GetActiveSnapshot()) == 0) &&
+		durable_lease_find(&lease->token, &current) &&
+		durable_lease_delete(&current, false) == TM_Ok;
 	durable_snapshot_pop();
+	return ended;
 }
 
 DurableApplied
@@ -476,11 +527,126 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 		if (recheck != 0 && (wake_at == 0 || soon < wake_at))
 			wake_at = soon;
 		park(turn, &run, wake_at, results_awaited(turn));
-		end_claim(lease);
+		(void) end_claim(turn, lease);
 	}
 	close_claimed(&run);
 	CommandCounterIncrement();
 	return result;
+}
+
+/* The run is locked: what has come in since the decision was looked at is as final as
+ * what had before, and a wait that is overdue ends now. */
+static void
+refresh_waits(DurableTurn *turn)
+{
+	TimestampTz now = durable_clock_now();
+	ListCell   *lc;
+
+	durable_snapshot_push();
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		DurableCheckpoint *checkpoint = &turn->history[i];
+
+		if (!checkpoint->stored || checkpoint->status != CHECKPOINT_PENDING)
+			continue;
+		(void) durable_checkpoint_find(turn->run, checkpoint->seq, checkpoint);
+		if (checkpoint->status == CHECKPOINT_PENDING && checkpoint->kind == KIND_SIGNAL &&
+			checkpoint->wake_at != 0 && checkpoint->wake_at <= now)
+			durable_turn_time_out(turn, checkpoint);
+	}
+	durable_snapshot_pop();
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
+
+		if (checkpoint->stored && checkpoint->status != CHECKPOINT_PENDING)
+			turn->operations = foreach_delete_current(turn->operations, lc);
+	}
+}
+
+/* When the first of the waits ends by itself (0: none does); *over: one has ended
+ * already, or there is none. */
+static TimestampTz
+first_wake(const DurableTurn *turn, bool *over)
+{
+	TimestampTz now = durable_clock_now();
+	TimestampTz first = 0;
+	ListCell   *lc;
+
+	*over = turn->waits == NIL;
+	foreach(lc, turn->waits)
+	{
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, lfirst_int(lc));
+
+		if (checkpoint->kind == KIND_SLEEP ? checkpoint->wake_at <= now :
+			checkpoint->status != CHECKPOINT_PENDING)
+			*over = true;
+		else if (checkpoint->wake_at != 0 && (first == 0 || checkpoint->wake_at < first))
+			first = checkpoint->wake_at;
+	}
+	return first;
+}
+
+/* Back to its queue at once, or only out of the round. */
+static void
+leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
+{
+	DurableTables tables;
+	DurableProbe by_id;
+	DurableRow	task;
+	TimestampTz now = durable_clock_now();
+	TM_Result	result = TM_Deleted;
+
+	durable_tables_init(&tables);
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, turn->run, &task))
+	{
+		durable_row_set(&task, TASK_LAST_LEASE, Int64GetDatum(lease->id));
+		result = again ?
+			durable_outcome_requeue(&tables, &task, lease->id, now, now, true) :
+			durable_writer_update(durable_tables_get(&tables, TABLE_TASK), &task, true);
+	}
+	if (result != TM_Ok)
+		elog(ERROR, "a locked turn was changed by somebody else");
+	durable_probe_close(&by_id);
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+}
+
+DurableApplied
+durable_apply_external(DurableTurn *turn, const DurableLease *lease)
+{
+	DurableRun	run;
+	TimestampTz wake_at;
+	int64		recheck;
+	bool		again;
+	DurableApplied result = open_claimed(turn, lease, false, &run);
+
+	if (result != APPLIED)
+		return result;
+	refresh_waits(turn);
+	recheck = write_history(turn);
+	wake_at = first_wake(turn, &again);
+	/* whatever came while the turn was out, the worker has not seen */
+	again = again || DatumGetInt32(run.row.values[RUN_WAKES]) != turn->wakes;
+	if (recheck != 0 && (wake_at == 0 || durable_clock_now() + recheck < wake_at))
+		wake_at = durable_clock_now() + recheck;
+	if (!again)
+		park(turn, &run, wake_at, results_awaited(turn));
+	else if (update_run(turn, &run))
+		durable_run_update(&run);
+	/* the fence of a parked turn: its round is gone, or the task has left it */
+	if (again || lease->nids > 1)
+	{
+		leave_round(turn, lease, again);
+		(void) end_claim(turn, lease);
+	}
+	else if (!end_claim(turn, lease))
+		leave_round(turn, lease, false);
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return again ? APPLIED_GO_ON : APPLIED;
 }
 
 typedef struct EndCheck
@@ -497,7 +663,7 @@ check_end(DurableRun *run, void *arg)
 	EndCheck   *check = arg;
 	DurableRun	again;
 
-	check->result = open_claimed(check->turn, check->lease, true, &again);
+	check->result = open_claimed(check->turn, check->lease, !check->turn->external, &again);
 	if (check->result != APPLIED)
 		return false;
 	close_claimed(&again);
@@ -510,12 +676,13 @@ DurableApplied
 durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 {
 	EndCheck	check = {.turn = turn, .lease = lease, .result = APPLY_LOST};
-	bool		completed = turn->decision == DECISION_COMPLETED;
+	DurableRunStatus status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
+		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
 
-	if (!durable_run_end(turn->run, completed ? RUN_COMPLETED : RUN_FAILED,
-						 turn->output, turn->error, false, check_end, &check))
+	if (!durable_run_end(turn->run, status, turn->output, turn->error,
+						 status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;
-	end_claim(lease);
+	(void) end_claim(turn, lease);
 	CommandCounterIncrement();
 	return APPLIED;
 }

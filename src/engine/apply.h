@@ -26,9 +26,13 @@ typedef enum DurableApplied
 extern bool durable_turn_load(DurableTurn *turn, int64 run);
 
 /* After a local step was executed in this transaction: its checkpoint and all
- * that is new. Never APPLY_AGAIN. */
+ * that is new. */
 extern DurableApplied durable_apply_step(DurableTurn *turn, const DurableLease *lease);
 extern DurableApplied durable_apply_suspend(DurableTurn *turn, const DurableLease *lease);
+/* The same for a decision from outside. Where the run waits for nothing that is not
+ * there, or something came while the turn was out, its next turn is ready and the
+ * result is APPLIED_GO_ON. APPLY_AGAIN: its history is not what it was read with. */
+extern DurableApplied durable_apply_external(DurableTurn *turn, const DurableLease *lease);
 /* fresh: no lock of the run is held in this transaction yet */
 extern DurableApplied durable_apply_end(DurableTurn *turn, const DurableLease *lease);
 

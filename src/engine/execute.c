@@ -48,7 +48,7 @@ static const Interval work_lease = {.time = DURABLE_SESSION_LEASE_US};
 static int64 lease_in_hand = 0;
 
 static void
-keep_item(const DurableRow *task, const DurableLease *lease, void *arg)
+keep_item(const DurableRow *task, DurableLease *lease, void *arg)
 {
 	DurableWorkItem *item = arg;
 

@@ -24,6 +24,7 @@ typedef enum DurableDecision
 {
 	DECISION_COMPLETED,
 	DECISION_FAILED,
+	DECISION_CANCELLED,			/* external ones only */
 	DECISION_SUSPEND,			/* wait for what "awaits" says */
 	DECISION_LOCAL_STEP			/* execute "step", then replay again */
 } DurableDecision;
@@ -65,11 +66,12 @@ typedef struct DurableTurn
 	int			wakes;			/* the run's count when the history was read */
 	bool		started;		/* the run's row says so */
 	Jsonb	   *input;
+	Jsonb	   *headers;
 	DurableWorkflow workflow;
 	Oid			body;
 	bool		body_strict;
 
-	DurableCheckpoint *history; /* by position */
+	DurableCheckpoint *history; /* by position; durable_turn_at() */
 	int			nhistory;
 	int			space;
 
@@ -79,6 +81,11 @@ typedef struct DurableTurn
 	List	   *operations;		/* DurableOperation, new in this replay */
 	List	   *logs;			/* DurableLogEntry */
 	Jsonb	   *attributes;		/* to be merged into the run's, or NULL */
+
+	/* a decision from outside: its history has only the positions it names */
+	bool		external;
+	List	   *waits;			/* the positions it waits for */
+	int			history_end;	/* one more than the run's last position */
 
 	/* what it came to */
 	DurableDecision decision;
@@ -114,6 +121,10 @@ extern DurableCheckpoint *durable_turn_next(DurableTurn *turn, DurableKind kind,
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
 											  Jsonb *output);
+/* What the history has at a position that is known to be there. */
+extern DurableCheckpoint *durable_turn_at(const DurableTurn *turn, int seq);
+/* The deadline of a wait has come. */
+extern void durable_turn_time_out(DurableTurn *turn, DurableCheckpoint *checkpoint);
 /* A new operation at the position. */
 extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 

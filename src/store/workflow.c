@@ -54,7 +54,8 @@ workflow_from_row(const DurableRow *row, DurableWorkflow *workflow)
 	workflow->version = DatumGetTextPCopy(row->values[WORKFLOW_VERSION]);
 	workflow->owner = DatumGetObjectId(row->values[WORKFLOW_OWNER]);
 	workflow->atomic = DatumGetBool(row->values[WORKFLOW_ATOMIC]);
-	workflow->body = DatumGetTextPCopy(row->values[WORKFLOW_BODY]);
+	workflow->body = row->nulls[WORKFLOW_BODY] ? NULL :
+		DatumGetTextPCopy(row->values[WORKFLOW_BODY]);
 	workflow->queue = DatumGetTextPCopy(row->values[WORKFLOW_QUEUE]);
 	workflow->tags = DatumGetArrayTypePCopy(row->values[WORKFLOW_TAGS]);
 }
@@ -204,7 +205,8 @@ durable_workflow_store(const DurableWorkflow *workflow)
 		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic)
 	};
 
-	return run_once(&workflow_store_plan, values, NULL) > 0;
+	return run_once(&workflow_store_plan, values,
+					workflow->body == NULL ? "    n   " : NULL) > 0;
 }
 
 static DurablePlan workflow_delete_plan = {

@@ -20,7 +20,7 @@ typedef struct DurableWorkflow
 	text	   *version;
 	Oid			owner;
 	bool		atomic;
-	text	   *body;			/* schema.function(argument types) */
+	text	   *body;			/* schema.function(argument types); NULL: external */
 	text	   *queue;
 	ArrayType  *tags;
 } DurableWorkflow;

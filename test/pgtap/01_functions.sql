@@ -27,10 +27,10 @@ INSERT INTO contract VALUES
 	('ack_results', 'f', 'v', 'integer', ARRAY['token uuid', 'task_ids text[] DEFAULT NULL::text[]']),
 	-- workers
 	('claim', 'f', 'v', 'SETOF record', ARRAY['queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
-		'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
+		'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'history integer DEFAULT NULL::integer']),
 	('settle_and_claim', 'f', 'v', 'SETOF record', ARRAY['task_id text', 'token uuid', 'output jsonb', 'queues text[]', 'max_tasks integer DEFAULT 1',
 		'lease interval DEFAULT ''00:00:30''::interval', 'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text',
-		'strict boolean DEFAULT false']),
+		'strict boolean DEFAULT false', 'history integer DEFAULT NULL::integer']),
 	('renew', 'f', 'v', 'integer', ARRAY['token uuid', 'lease interval DEFAULT ''00:00:30''::interval']),
 	('release', 'f', 'v', 'integer', ARRAY['token uuid', 'task_ids text[] DEFAULT NULL::text[]']),
 	('complete', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'output jsonb DEFAULT NULL::jsonb', 'events jsonb DEFAULT NULL::jsonb']),
@@ -41,9 +41,9 @@ INSERT INTO contract VALUES
 		'INOUT ready boolean DEFAULT NULL::boolean']),
 	('wait_and_claim', 'p', 'v', NULL, ARRAY['queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
 		'timeout interval DEFAULT ''00:00:30''::interval', 'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text',
-		'INOUT tasks jsonb DEFAULT NULL::jsonb']),
+		'INOUT tasks jsonb DEFAULT NULL::jsonb', 'history integer DEFAULT NULL::integer']),
 	-- workflows: definitions
-	('register_workflow', 'f', 'v', 'void', ARRAY['name text', 'body text', 'version text DEFAULT ''1''::text', 'namespace text DEFAULT NULL::text',
+	('register_workflow', 'f', 'v', 'void', ARRAY['name text', 'body text DEFAULT NULL::text', 'version text DEFAULT ''1''::text', 'namespace text DEFAULT NULL::text',
 		'tags text[] DEFAULT ''{}''::text[]', 'queue text DEFAULT NULL::text', 'atomic boolean DEFAULT false']),
 	('unregister_workflow', 'f', 'v', 'integer', ARRAY['name text', 'version text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
 	('register_handler', 'f', 'v', 'void', ARRAY['name text', 'handler text', 'namespace text DEFAULT NULL::text']),
@@ -64,6 +64,11 @@ INSERT INTO contract VALUES
 	('wait_for_run', 'p', 'v', NULL, ARRAY['run_id text', 'timeout interval DEFAULT ''00:00:30''::interval', 'terminal boolean DEFAULT true',
 		'INOUT status text DEFAULT NULL::text', 'INOUT output jsonb DEFAULT NULL::jsonb', 'INOUT error jsonb DEFAULT NULL::jsonb']),
 	('work', 'p', 'v', NULL, ARRAY['queues text[] DEFAULT NULL::text[]', 'duration interval DEFAULT ''00:00:55''::interval', 'max_tasks integer DEFAULT NULL::integer']),
+	-- external workflows
+	('complete_turn', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'decision jsonb']),
+	('record_step', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'seq integer', 'name text', 'output jsonb DEFAULT NULL::jsonb',
+		'error jsonb DEFAULT NULL::jsonb', 'input jsonb DEFAULT NULL::jsonb', 'attempts integer DEFAULT 1',
+		'started_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'finished_at timestamp with time zone DEFAULT NULL::timestamp with time zone']),
 	-- inside a body
 	('local_step', 'f', 'v', 'jsonb', ARRAY['handler text', 'input jsonb DEFAULT NULL::jsonb', 'name text DEFAULT NULL::text', 'retries integer DEFAULT 1',
 		'backoff interval DEFAULT ''00:00:00''::interval', 'backoff_kind text DEFAULT NULL::text', 'backoff_max interval DEFAULT NULL::interval',

@@ -11,7 +11,7 @@ INSERT INTO opens VALUES
 	('start', '{dispatch,dispatch_many,cancel_task,claim_results,ack_results,renew,start,start_many,cancel}', '{}'),
 	('signal', '{signal}', '{}'),
 	('work', '{claim,settle_and_claim,renew,release,complete,complete_many,fail,heartbeat,wait_for_work,wait_and_claim,'
-		'register_workflow,unregister_workflow,register_handler,unregister_handler,work,local_step,step,step_async,await,await_all,await_any,sleep,sleep_until,'
+		'register_workflow,unregister_workflow,register_handler,unregister_handler,work,complete_turn,record_step,local_step,step,step_async,await,await_all,await_any,sleep,sleep_until,'
 		'wait_for_signal,child,start_child,now,random,uuid,patched,set_event,upsert_search_attributes,log,fail_run,run_id,run_namespace}', '{}'),
 	('read', '{task_status,queue_depth,has_access,require_access,engine_now,get_run,result,history,get_event,wait_for_run}',
 		'{task,task_ready,task_delayed,task_result,task_progress,queue,workflow,handler,run,checkpoint,waiter,signal_buffer,run_log}'),
