@@ -43,6 +43,13 @@ async function relay(ctx) {
   return { first, signal, second };
 }
 
+// Long enough to be frozen in the middle.
+async function frozen(ctx) {
+  const by = await ctx.localStep('by', async () => { await new Promise((resolve) => { setTimeout(resolve, Number(process.env.WORK_MS ?? 0)); }); return 'node'; });
+  const step = await ctx.step('slow');
+  return { by, step };
+}
+
 // Something that is written once, whatever becomes of the workers.
 async function load(ctx, input) {
   await ctx.transaction('book', async (client) => {
@@ -54,13 +61,14 @@ async function load(ctx, input) {
 }
 
 const worker = new Worker({
-  workflows: { trip_node: trip, relay, load },
+  workflows: { trip_node: trip, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
   handlers: {
     charge: async (price, task) => {
       if (task.attempt === 1) throw Object.assign(new Error('the card reader is busy'), { code: '55006' });
       return { paid: price.total };
     },
     double: async (n) => n * 2,
+    slow: async () => { await new Promise((resolve) => { setTimeout(resolve, Number(process.env.WORK_MS ?? 0)); }); return 'node'; },
     patience: (_, { signal }) => new Promise((_resolve, reject) => { signal.onabort = () => reject(new Error('handed back')); }),
   },
   concurrency: Number(process.env.CONCURRENCY ?? 8),

@@ -50,6 +50,17 @@ def relay(ctx, input):
     return {"first": first, "signal": baton, "second": second}
 
 
+# Long enough to be frozen in the middle.
+def work(input=None, task=None):
+    time.sleep(float(os.environ.get("WORK", "0")))
+    return "python"
+
+
+def frozen(ctx, input):
+    by = ctx.local_step("by", work)
+    return {"by": by, "step": ctx.step("slow")}
+
+
 # Something that is written once, whatever becomes of the workers.
 def load(ctx, input):
     ctx.transaction("book", lambda cursor, i: cursor.execute("INSERT INTO trip.booked VALUES (%s, %s)", [ctx.run_id, input["n"]]))
@@ -74,8 +85,8 @@ def insure(input, task):
 
 
 if __name__ == "__main__":
-    worker = Worker(workflows={"trip_python": trip, "relay": relay, "load": load},
-                    handlers={"insure": insure, "double": lambda n, task: n * 2, "patience": patience},
+    worker = Worker(workflows={"trip_python": trip, "relay": relay, "load": load, "frozen": frozen},
+                    handlers={"insure": insure, "double": lambda n, task: n * 2, "patience": patience, "slow": work},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),
                     lease=float(os.environ.get("LEASE", "30")), poll=0.5,
                     history=int(os.environ["HISTORY"]) if "HISTORY" in os.environ else None)

@@ -58,5 +58,6 @@ $$;
 SELECT durable.register_workflow('leg', 'trip.leg');
 
 SELECT durable.register_workflow('trip_node'), durable.register_workflow('trip_python'), durable.register_workflow('relay'),
-	durable.register_workflow('load');
+	durable.register_workflow('load'), durable.register_workflow('frozen'),
+	durable.register_workflow('two', version => '1'), durable.register_workflow('two', version => '2');
 CREATE TABLE trip.booked (run text, n int);

@@ -211,7 +211,7 @@ class Turn {
       return await (transaction ? this.worker.stepInTransaction(this.task, seq, name, input, fn)
         : this.worker.localStep(this.task, seq, name, input, fn, retries, backoffMs));
     } catch (error) {
-      if (error instanceof Lost) { this.end({ lost: true }); return await new Promise(() => {}); }
+      if (error instanceof Lost) { this.worker.lost(this.task); this.end({ lost: true }); return await new Promise(() => {}); }
       throw error;
     } finally {
       this.busy--;
@@ -272,14 +272,14 @@ class Batcher {
 
 export class Worker {
   /**
-   * workflows: name → body; handlers: name of a step or task → async (input, task) → output.
+   * workflows: name, or name@version → body; handlers: name of a step or task → async (input, task) → output.
    * history: turns come with that many checkpoints, and the worker keeps the histories of
    * the last runs; needs the privilege read. null: with all of them.
    */
   constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${process.pid}`,
     concurrency = 10, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 1000, log = console.error } = {}) {
     Object.assign(this, { workflows, handlers, namespace, name, concurrency, leaseMs, pollMs, history, keepRuns, log });
-    this.queues = queues ?? [...new Set([...Object.keys(workflows), ...Object.keys(handlers)])];
+    this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
     this.pool = new pg.Pool({ ...connection, max: 5 });
     this.pool.on('error', (error) => this.log('connection lost:', error.message));
     // token and task_id → { task, abort, done }: a run has one task for all its turns, and the
@@ -346,7 +346,7 @@ export class Worker {
     const entry = { task, abort };
     const key = `${task.token} ${task.task_id}`;
     this.held.set(key, entry);
-    entry.done = (task.kind === 'turn' ? this.#turn(task, abort.signal) : this.#step(task, abort.signal))
+    entry.done = (task.kind === 'turn' ? this.#turn(task) : this.#step(task, abort.signal))
       .catch((error) => {
         this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}:`, error.message);
         // whatever it was, another attempt may do better
@@ -360,13 +360,14 @@ export class Worker {
 
   // ---- turns
 
-  async #turn(task, signal) {
-    const body = this.workflows[task.name];
-    let decision = { status: 'failed', error: { message: `this worker has no workflow "${task.name}"`, code: 'no_workflow' } };
+  async #turn(task) {
+    const { workflow, version } = task.input;
+    const body = this.workflows[`${workflow}@${version}`] ?? this.workflows[workflow];
+    let decision = { status: 'failed', error: { message: `this worker has no workflow "${workflow}"`, code: 'no_workflow' } };
     if (body) decision = await new Turn(this, task, await this.#historyOf(task)).run(body);
-    if (decision.lost || signal.aborted) return;
+    if (decision.lost) return;
     if (decision.status !== 'continue') this.kept.delete(task.run_id);
-    await this.decisions.add({ task, decision });
+    if (!await this.decisions.add({ task, decision })) this.lost(task);
   }
 
   async #historyOf(task) {
@@ -453,11 +454,13 @@ export class Worker {
       if (!handler) throw Object.assign(new Error(`no handler for ${task.name}`), { retryable: false });
       output = await handler(task.input, { ...task, signal });
     } catch (error) {
-      if (!signal.aborted) await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
+      if (this.running || !signal.aborted) await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
       return;
     }
-    if (!signal.aborted) await this.outcomes.add({ task, output });
+    if (!await this.outcomes.add({ task, output })) this.lost(task);
   }
+
+  lost(task) { this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}: refused, the claim was lost`); }
 
   async #complete(items) {
     const tokens = Map.groupBy ? Map.groupBy(items, (item) => item.task.token) : items.reduce(

@@ -235,7 +235,7 @@ class Context:
 
 
 class Worker:
-    """workflows: name -> body(ctx, input); handlers: name of a step or task -> function(input, task).
+    """workflows: name, or name@version -> body(ctx, input); handlers: name of a step or task -> function(input, task).
 
     history: turns come with that many checkpoints, and the worker keeps the histories of the
     last runs; needs the privilege read. None: with all of them.
@@ -245,7 +245,7 @@ class Worker:
                  concurrency=4, lease=30.0, poll=2.0, history=None, keep_runs=1000):
         self.dsn, self.namespace, self.concurrency, self.lease, self.poll = dsn, namespace, concurrency, lease, poll
         self.workflows, self.handlers = workflows or {}, handlers or {}
-        self.queues = queues or sorted({*self.workflows, *self.handlers})
+        self.queues = queues or sorted({*(key.split("@")[0] for key in self.workflows), *self.handlers})
         self.name = name or f"python-{os.getpid()}"
         self.history, self.keep_runs = history, keep_runs
         self.kept = collections.OrderedDict()
@@ -327,16 +327,18 @@ class Worker:
     # ---- turns
 
     def _turn(self, connection, task):
-        body = self.workflows.get(task["name"])
+        workflow, version = task["input"]["workflow"], task["input"]["version"]
+        body = self.workflows.get(f"{workflow}@{version}") or self.workflows.get(workflow)
         ctx = Context(self, connection, task, self._history_of(connection, task))
         try:
             if body is None:
-                raise RunFailed(error={"message": f'this worker has no workflow "{task["name"]}"', "code": "no_workflow"})
+                raise RunFailed(error={"message": f'this worker has no workflow "{workflow}"', "code": "no_workflow"})
             output = body(ctx, task["input"].get("input"))
             decision = without_none(status="completed", output=output)
         except TurnEnded:
             decision = without_none(status="continue", await_all=ctx.await_all)
         except Lost:
+            self._lost(task)
             return
         except RunFailed as failed:
             decision = {"status": "failed", "error": failed.error}
@@ -346,8 +348,13 @@ class Worker:
         decision["commands"] = ctx.commands
         if decision["status"] == "completed":
             decision["commands"] += [{**command, "await": False} for command in ctx._open.values() if command["type"] == "call"]
-        if not task.get("lost"):
-            self._row(connection, "SELECT durable.complete_turn(%s, %s, %s)", task["task_id"], task["token"], json.dumps(decision))
+        applied, = self._row(connection, "SELECT durable.complete_turn(%s, %s, %s)",
+                             task["task_id"], task["token"], json.dumps(decision))
+        if not applied:
+            self._lost(task)
+
+    def _lost(self, task):
+        print(f"{task['kind']} {task['name']} of {task['run_id'] or task['task_id']}: refused, the claim was lost", file=sys.stderr)
 
     def _history_of(self, connection, task):
         given = task["input"]
@@ -424,8 +431,9 @@ class Worker:
             if not task.get("lost"):
                 self._row(connection, "SELECT durable.fail(%s, %s, %s)", task["task_id"], task["token"], json.dumps(error_json(error)))
             return
-        if not task.get("lost"):
-            self._row(connection, "SELECT durable.complete(%s, %s, %s)", task["task_id"], task["token"], self._json(output))
+        settled, = self._row(connection, "SELECT durable.complete(%s, %s, %s)", task["task_id"], task["token"], self._json(output))
+        if not settled:
+            self._lost(task)
 
     # ---- staying alive
 
