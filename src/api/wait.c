@@ -50,6 +50,7 @@ DURABLE_FUNCTION(durable_wait_and_claim);
 
 typedef struct Wait
 {
+	TupleDesc	desc;			/* of the row that the procedure returns */
 	text	   *namespace;
 	text	  **queues;
 	int			nqueues;
@@ -80,9 +81,12 @@ read_timeout(FunctionCallInfo fcinfo, int n, Wait *wait)
 		DURABLE_POSITION_END : durable_clock_add(durable_clock_now(), timeout);
 }
 
+/* Looks the procedure up before anything here waits: afterwards it may have been
+ * dropped, with its extension. */
 static void
 check_call(FunctionCallInfo fcinfo, Wait *wait, const char *procedure)
 {
+	wait->desc = durable_result_desc(fcinfo);
 	durable_require_writable(procedure);
 	wait->atomic = fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic;
@@ -245,9 +249,8 @@ wait_until_ready(Wait *wait)
 /* Runs the wait inside SPI, which can end the transaction, and makes the row
  * that a procedure returns its INOUT argument in. */
 static Datum
-run(FunctionCallInfo fcinfo, Wait *wait)
+run(Wait *wait)
 {
-	TupleDesc	desc = durable_result_desc(fcinfo);
 	Datum		value;
 	bool		isnull;
 	bool		ready;
@@ -260,7 +263,7 @@ run(FunctionCallInfo fcinfo, Wait *wait)
 	SPI_finish();
 	value = wait->claims ? wait->tasks : BoolGetDatum(ready);
 	isnull = wait->claims && !ready;
-	return HeapTupleGetDatum(heap_form_tuple(desc, &value, &isnull));
+	return HeapTupleGetDatum(heap_form_tuple(wait->desc, &value, &isnull));
 }
 
 Datum
@@ -274,7 +277,7 @@ durable_wait_for_work(PG_FUNCTION_ARGS)
 	wait.namespace = durable_arg_namespace(fcinfo, 2);
 	durable_access_require(wait.namespace, PRIVILEGE_WORK);
 	durable_require_active();
-	PG_RETURN_DATUM(run(fcinfo, &wait));
+	PG_RETURN_DATUM(run(&wait));
 }
 
 Datum
@@ -292,5 +295,5 @@ durable_wait_and_claim(PG_FUNCTION_ARGS)
 	wait.history = durable_arg_history(fcinfo, 7);
 	durable_access_require(wait.namespace, PRIVILEGE_WORK);
 	durable_require_active();
-	PG_RETURN_DATUM(run(fcinfo, &wait));
+	PG_RETURN_DATUM(run(&wait));
 }

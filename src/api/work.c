@@ -182,7 +182,7 @@ look_at_run(text *run_id, bool terminal, bool *done, DurableRow *row)
 }
 
 static Datum
-run_row(FunctionCallInfo fcinfo, const DurableRow *row)
+run_row(TupleDesc desc, const DurableRow *row)
 {
 	static const int columns[] = {RUN_STATUS, RUN_OUTPUT, RUN_ERROR};
 	Datum		values[3];
@@ -193,7 +193,7 @@ run_row(FunctionCallInfo fcinfo, const DurableRow *row)
 		values[i] = row->values[columns[i]];
 		nulls[i] = row->nulls[columns[i]];
 	}
-	return HeapTupleGetDatum(heap_form_tuple(durable_result_desc(fcinfo), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 }
 
 static void
@@ -216,6 +216,7 @@ sleep_for_run(TimestampTz deadline, int *polls)
 Datum
 durable_wait_for_run(PG_FUNCTION_ARGS)
 {
+	TupleDesc	desc = durable_result_desc(fcinfo);
 	TimestampTz deadline = deadline_argument(fcinfo, 1, "timeout");
 	bool		terminal = PG_ARGISNULL(2) || PG_GETARG_BOOL(2);
 	text	   *run_id;
@@ -240,5 +241,5 @@ durable_wait_for_run(PG_FUNCTION_ARGS)
 				errcode(ERRCODE_UNDEFINED_OBJECT),
 				errmsg("run \"%s\" does not exist", text_to_cstring(run_id)));
 	durable_access_require(DatumGetTextPP(row.values[RUN_NAMESPACE]), PRIVILEGE_READ);
-	PG_RETURN_DATUM(run_row(fcinfo, &row));
+	PG_RETURN_DATUM(run_row(desc, &row));
 }

@@ -60,7 +60,7 @@ durable_system_identifier(void)
 static bool
 identity_matches(void)
 {
-	Relation	rel = table_open(durable_rel(REL_IDENTITY), AccessShareLock);
+	Relation	rel = durable_table_open(REL_IDENTITY, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);

@@ -110,10 +110,44 @@ durable_rel_init(void)
 	CacheRegisterRelcacheCallback(forget_oids, (Datum) 0);
 }
 
+/*
+ * Locks by name: while we wait for the lock of a relation that is being dropped,
+ * its successor may take its place, as in DROP and CREATE EXTENSION in one
+ * transaction. Getting the lock delivers what others committed, so if the name
+ * still means the same relation then, it does as long as we hold the lock.
+ */
+static Oid
+lock_rel(DurableRel which, LOCKMODE mode)
+{
+	for (;;)
+	{
+		Oid			oid = durable_rel(which);
+
+		LockRelationOid(oid, mode);
+		if (durable_rel(which) == oid)
+			return oid;
+		UnlockRelationOid(oid, mode);
+	}
+}
+
+Relation
+durable_table_open(DurableRel which, LOCKMODE mode)
+{
+	return table_open(lock_rel(which, mode), NoLock);
+}
+
+/* Whoever drops an index, or REINDEX CONCURRENTLY its old version, waits for
+ * those who hold the table. */
+Relation
+durable_index_open(DurableRel which)
+{
+	return index_open(durable_rel(which), AccessShareLock);
+}
+
 int64
 durable_sequence_next(DurableRel which)
 {
-	return nextval_internal(durable_rel(which), false);
+	return nextval_internal(lock_rel(which, RowExclusiveLock), false);
 }
 
 /*
@@ -147,7 +181,7 @@ known_predicate(Relation index)
 void
 durable_writer_open(DurableWriter *writer, DurableRel table)
 {
-	writer->rel = table_open(durable_rel(table), RowExclusiveLock);
+	writer->rel = durable_table_open(table, RowExclusiveLock);
 	writer->slot = MakeSingleTupleTableSlot(RelationGetDescr(writer->rel),
 											&TTSOpsVirtual);
 	writer->target = NULL;
@@ -386,8 +420,8 @@ void
 durable_probe_open(DurableProbe *probe, DurableRel table, DurableRel index,
 				   Snapshot snapshot, int nkeys)
 {
-	probe->rel = table_open(durable_rel(table), AccessShareLock);
-	probe->index = index_open(durable_rel(index), AccessShareLock);
+	probe->rel = durable_table_open(table, AccessShareLock);
+	probe->index = durable_index_open(index);
 	probe->slot = table_slot_create(probe->rel, NULL);
 	probe->nkeys = nkeys;
 	probe->scan = compat_index_beginscan(probe->rel, probe->index, snapshot, nkeys);
@@ -446,7 +480,9 @@ durable_probe_close(DurableProbe *probe)
 	index_endscan(probe->scan);
 	ExecDropSingleTupleTableSlot(probe->slot);
 	index_close(probe->index, AccessShareLock);
-	table_close(probe->rel, AccessShareLock);
+	/* a row's place that was read here holds only while the table is not
+	 * rewritten */
+	table_close(probe->rel, NoLock);
 }
 
 void

@@ -19,6 +19,7 @@
 #include "access/tableam.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
+#include "storage/lockdefs.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
@@ -73,13 +74,18 @@ typedef enum DurableRel
 extern Oid	durable_rel(DurableRel which);
 extern int64 durable_sequence_next(DurableRel which);
 
+/* The table of that name when the lock is ours, whatever was replaced while we
+ * waited for it. The index of a table that is open. */
+extern Relation durable_table_open(DurableRel which, LOCKMODE mode);
+extern Relation durable_index_open(DurableRel which);
+
 /* The widest table; callers' value arrays have this many members. */
 #define DURABLE_MAX_COLUMNS 32
 
 /* One row as Datums; columns count from 0, in the order of the table. */
 typedef struct DurableRow
 {
-	ItemPointerData tid;		/* where it was read */
+	ItemPointerData tid;		/* where it was read: for this transaction */
 	Datum		values[DURABLE_MAX_COLUMNS];
 	bool		nulls[DURABLE_MAX_COLUMNS];
 } DurableRow;
@@ -155,6 +161,8 @@ typedef struct DurableProbe
 	int			nkeys;
 } DurableProbe;
 
+/* AccessShareLock on the table, kept to the end of the transaction: VACUUM FULL
+ * would move the rows */
 extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 							   DurableRel index, Snapshot snapshot, int nkeys);
 /* the first visible row with these keys; by-reference values point into the

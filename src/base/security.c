@@ -139,7 +139,7 @@ privilege_bits(ArrayType *names)
 static int
 read_privileges(Oid role, const text *namespace)
 {
-	Relation	rel = table_open(durable_rel(REL_NAMESPACE_ACCESS), AccessShareLock);
+	Relation	rel = durable_table_open(REL_NAMESPACE_ACCESS, AccessShareLock);
 	/* a parallel query may take no new snapshot; row security runs in it */
 	Snapshot	snapshot = RegisterSnapshot(IsInParallelMode() ?
 											GetActiveSnapshot() : GetLatestSnapshot());
@@ -248,7 +248,7 @@ durable_access_require(const text *namespace, DurablePrivilege privilege)
 static Oid
 extension_owner(void)
 {
-	Relation	rel = table_open(durable_rel(REL_TASK), AccessShareLock);
+	Relation	rel = durable_table_open(REL_TASK, AccessShareLock);
 	Oid			owner = rel->rd_rel->relowner;
 
 	table_close(rel, AccessShareLock);

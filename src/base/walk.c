@@ -25,8 +25,8 @@ void
 durable_walk_open(DurableWalk *walk, DurableRel table, DurableRel index,
 				  Snapshot snapshot, int nkeys, int position_column)
 {
-	walk->rel = table_open(durable_rel(table), RowExclusiveLock);
-	walk->index = index_open(durable_rel(index), AccessShareLock);
+	walk->rel = durable_table_open(table, RowExclusiveLock);
+	walk->index = durable_index_open(index);
 	walk->slot = table_slot_create(walk->rel, NULL);
 	walk->nkeys = nkeys;
 	walk->position_column = position_column;

@@ -91,7 +91,6 @@ from_row(const DurableRow *row, DurableCheckpoint *checkpoint)
 	checkpoint->error = jsonb_column(row, CHECKPOINT_ERROR);
 	checkpoint->stored = true;
 	checkpoint->changed = false;
-	checkpoint->tid = row->tid;
 }
 
 static void
@@ -106,7 +105,6 @@ set_time(DurableRow *row, int column, TimestampTz t)
 static void
 to_row(int64 run, const DurableCheckpoint *checkpoint, DurableRow *row)
 {
-	row->tid = checkpoint->tid;
 	durable_row_set(row, CHECKPOINT_RUN, Int64GetDatum(run));
 	durable_row_set(row, CHECKPOINT_SEQ, Int32GetDatum(checkpoint->seq));
 	if (checkpoint->task == 0)
@@ -236,6 +234,25 @@ durable_checkpoint_find(int64 run, int seq, DurableCheckpoint *checkpoint)
 	return found;
 }
 
+/* Looked up again: since it was read a step may have executed, in a transaction
+ * of its own, and the table may have been rewritten meanwhile. */
+static void
+replace(DurableWriter *writer, DurableRow *row)
+{
+	DurableProbe probe;
+	DurableRow	stored;
+	Datum		keys[2] = {row->values[CHECKPOINT_RUN], row->values[CHECKPOINT_SEQ]};
+
+	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, durable_snapshot_push(), 2);
+	if (!durable_probe_find(&probe, keys, &stored))
+		elog(ERROR, "a checkpoint is gone while its run was locked");
+	row->tid = stored.tid;
+	if (durable_writer_update(writer, row, true) != TM_Ok)
+		elog(ERROR, "a checkpoint was changed while its run was locked");
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+}
+
 void
 durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *checkpoint)
 {
@@ -244,9 +261,8 @@ durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *ch
 	to_row(run, checkpoint, &row);
 	if (!checkpoint->stored)
 		durable_writer_insert(writer, &row);
-	else if (durable_writer_update(writer, &row, true) != TM_Ok)
-		elog(ERROR, "a checkpoint was changed while its run was locked");
-	checkpoint->tid = writer->slot->tts_tid;
+	else
+		replace(writer, &row);
 	checkpoint->stored = true;
 	checkpoint->changed = false;
 }

@@ -48,7 +48,6 @@ typedef struct DurableCheckpoint
 	Jsonb	   *error;
 	bool		stored;			/* there is a row */
 	bool		changed;		/* it differs from this */
-	ItemPointerData tid;
 } DurableCheckpoint;
 
 extern const char *durable_kind_name(DurableKind kind);

@@ -54,7 +54,7 @@ durable_queue_init(void)
 static bool
 table_is_empty(void)
 {
-	Relation	rel = table_open(durable_rel(REL_QUEUE), AccessShareLock);
+	Relation	rel = durable_table_open(REL_QUEUE, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);

@@ -9,9 +9,10 @@ use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Test::More;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(durable_node crash damage sqlstate pid_state wait_for);
+our @EXPORT = qw(durable_node crash damage is_undisturbed sqlstate pid_state wait_for);
 
 my @CONF = (
 	'log_statement = none',
@@ -100,6 +101,17 @@ sub crash
 	system 'ipcrm', '-m', $1 if ($lines[6] // '') =~ /(\d+)\s*$/;
 	unlink $pidfile;
 	return;
+}
+
+# is_undisturbed(OUT, NAME): a load that a crash has ended met nothing else. OUT is what
+# its programs printed.
+sub is_undisturbed
+{
+	my ($out, $name) = @_;
+	my @lines = split /\n/, $out;
+	my @met = grep { /ERROR|PANIC|aborted in/ && !/terminating|server closed|connection|backend died/ } @lines;
+	return is(join("\n", @met), '', $name)
+		|| diag("The load printed:\n" . join "\n", @lines > 50 ? ('...', @lines[ -50 .. -1 ]) : @lines);
 }
 
 # damage(NODE): what amcheck has to say about the extension's tables and indexes,

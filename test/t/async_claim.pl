@@ -16,7 +16,8 @@ my $node = durable_node('async', {}, @conf);
 
 # flushed(SESSION, STATEMENT...): in how many of ROUNDS transactions the WAL that
 # the statements wrote was on disk as soon as the transaction had committed. The
-# WAL writer may flush too, but not every time.
+# WAL writer may flush too, but not every time. Each transaction has to have
+# written something, or its commit proves nothing.
 sub flushed
 {
 	my ($session, @statements) = @_;
@@ -25,6 +26,7 @@ sub flushed
 	{
 		$session->query('BEGIN');
 		$session->query($_) for @statements;
+		die "nothing was written: @statements" if $session->query('SELECT pg_current_xact_id_if_assigned()') eq '';
 		my $written = $session->query('SELECT pg_current_wal_insert_lsn()');
 		$session->query('COMMIT');
 		$count++ if $session->query("SELECT pg_current_wal_flush_lsn() >= '$written'") eq 't';
@@ -54,7 +56,8 @@ sub session
 	return $session;
 }
 
-# Tasks to claim, and claims to settle: the table hand.
+# Tasks to claim, and claims to settle: the table hand. (The argument that depends on
+# the row makes each row a claim of its own.)
 sub fill
 {
 	my ($server) = @_;
@@ -64,7 +67,7 @@ sub fill
 		CREATE TABLE IF NOT EXISTS hand (task_id text, token uuid);
 		SELECT count(durable.dispatch('q')) FROM generate_series(1, 500);
 		INSERT INTO hand SELECT c.task_id, c.token
-		  FROM generate_series(1, 100), LATERAL (SELECT * FROM durable.claim('{q}', 1, '1 h') LIMIT 1) c;
+		  FROM generate_series(1, 100) n, LATERAL durable.claim('{q}', least(n, 1), '1 h') c;
 	});
 	return;
 }
@@ -73,6 +76,8 @@ my $claim = "SELECT count(*) FROM durable.claim('{q}', 1, '1 h')";
 my $with_hand = 'WITH h AS (DELETE FROM hand WHERE ctid = (SELECT min(ctid) FROM hand) RETURNING task_id, token) SELECT count(%s) FROM h';
 
 fill($node);
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT task_id), count(DISTINCT token) FROM hand'),
+	'100|100|100', 'there are claims to settle');
 my $session = session($node);
 is_asynchronous('a claim', $session, $claim);
 is_asynchronous('two claims', $session, $claim, $claim);

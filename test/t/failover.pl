@@ -44,16 +44,19 @@ SELECT count(durable.release(token)) FROM durable.claim('{load}', 1, '1 h');
 sub start_load
 {
 	my ($node) = @_;
-	return IPC::Run::start(
+	my $load = { out => '' };
+	$load->{run} = IPC::Run::start(
 		[ $node->installed_command('pgbench'), '-n', '-M', 'prepared', '-c', 4, '-T', 600,
 			'-f', "$dir/dispatch.sql\@2", '-f', "$dir/work.sql\@5", '-f', "$dir/release.sql\@1", $node->connstr('postgres') ],
-		'<', \undef, '>&', '/dev/null');
+		'<', \undef, '>&', \$load->{out});
+	return $load;
 }
 
 my $load = start_load($primary);
 ok($standby->poll_query_until('postgres', 'SELECT count(*) > 500 FROM ledger'), 'load, and the standby follows');
 crash($primary);
-$load->finish;
+$load->{run}->finish;
+is_undisturbed($load->{out}, 'no client failed before');
 $standby->promote;
 ok($standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()'), 'the standby is promoted');
 my $settled = $standby->safe_psql('postgres', 'SELECT count(*) FROM ledger');
@@ -71,7 +74,8 @@ is( $standby->safe_psql('postgres', q{
 $load = start_load($standby);
 ok($standby->poll_query_until('postgres', "SELECT count(*) > $settled + 500 FROM ledger"), 'the load goes on there');
 crash($standby);
-$load->finish;
+$load->{run}->finish;
+is_undisturbed($load->{out}, 'no client failed before the second crash');
 $standby->start;
 
 # Claims of both primaries lapse, and all of it drains.

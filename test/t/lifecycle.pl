@@ -71,7 +71,32 @@ $_->send("CALL durable.wait_for_work('{w}', '1 h')") for @waiters;
 $admin->poll($asleep);
 $admin->query('BEGIN; DROP EXTENSION durable; CREATE EXTENSION durable; COMMIT');
 $admin->query("SELECT durable.dispatch('w')");
-is($_->answer, 't', 'a waiter that slept through a drop and a new one finds the new work') for @waiters;
+is($_->answer . $_->error, 't', 'a waiter that slept through a drop and a new one finds the new work') for @waiters;
+
+# Who comes to a table that is being replaced waits for its lock, and then goes on with the successor.
+$_->query("SET durable.poll_interval = '10ms'") for @waiters;
+$_->send("CALL durable.wait_for_work('{v}', '1 h')") for @waiters;
+$admin->query('BEGIN; DROP EXTENSION durable; CREATE EXTENSION durable');
+my %late = (
+	"SELECT durable.dispatch('x', task_id => 'late')" => 'late',
+	"SELECT count(*) FROM durable.claim('{y}')" => 0,
+	"SELECT durable.complete('~1', gen_random_uuid())" => 'f',
+	"SELECT durable.cancel_task('~1')" => 'f',
+	"SELECT durable.heartbeat('~1', gen_random_uuid())" => 'f',
+	"SELECT durable.renew(gen_random_uuid())" => 0,
+	"SELECT count(*) FROM durable.claim_results('{y}')" => 0);
+my %session = map { $_ => DurableTest::Session->new($node, name => 'late') } keys %late;
+$session{$_}->send($_) for keys %late;
+$super->poll('SELECT count(*) = ' . (@waiters + keys %late) . q{ FROM pg_stat_activity
+	WHERE wait_event_type = 'Lock' AND (application_name LIKE 'waiter%' OR application_name = 'late')});
+$admin->query('COMMIT');
+for my $call (sort keys %late)
+{
+	is($session{$call}->answer . $session{$call}->error, $late{$call}, "while the extension is replaced: $call");
+	$session{$call}->quit;
+}
+$admin->query("SELECT durable.dispatch('v')");
+is($_->answer . $_->error, 't', 'a waiter that looked while the extension was replaced finds the new work') for @waiters;
 
 # Who holds a claim in an open transaction is waited for, and nothing deadlocks.
 $super->query("BEGIN; SELECT durable.dispatch('q'); SELECT count(*) FROM durable.claim('{w}')");
