@@ -13,8 +13,9 @@ import { xmin } from './scenarios/xmin.mjs';
 import { latency } from './scenarios/latency.mjs';
 import { wal } from './scenarios/wal.mjs';
 import { payload } from './scenarios/payload.mjs';
+import { externalWorkers as external } from './scenarios/external.mjs';
 
-const scenarios = { cycle, settle, batch, clients, flat, xmin, latency, wal, payload };
+const scenarios = { cycle, settle, batch, clients, flat, xmin, latency, wal, payload, external };
 
 const flags = Object.fromEntries(
   process.argv

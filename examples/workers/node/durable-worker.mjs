@@ -285,6 +285,7 @@ export class Worker {
     // token and task_id → { task, abort, done }: a run has one task for all its turns, and the
     // next may be claimed before this one is forgotten
     this.held = new Map();
+    this.working = 0;              // of them, those that are not done but for telling the database
     this.kept = new Map();         // run_id → Map of its history, the last used last
     this.running = false;
     this.decisions = new Batcher((items) => this.#decide(items));
@@ -323,7 +324,7 @@ export class Worker {
   async #poll() {
     let failures = 0;
     while (this.running) {
-      const free = this.concurrency - this.held.size;
+      const free = Math.min(this.concurrency - this.working, 4 * this.concurrency - this.held.size);
       if (free <= 0) {
         await new Promise((resolve) => { this.wake = resolve; });
         continue;
@@ -346,13 +347,21 @@ export class Worker {
     const entry = { task, abort };
     const key = `${task.token} ${task.task_id}`;
     this.held.set(key, entry);
-    entry.done = (task.kind === 'turn' ? this.#turn(task) : this.#step(task, abort.signal))
+    this.working++;
+    entry.worked = () => {
+      if (entry.free) return;
+      entry.free = true;
+      this.working--;
+      this.wake?.();
+    };
+    entry.done = (task.kind === 'turn' ? this.#turn(entry) : this.#step(entry))
       .catch((error) => {
         this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}:`, error.message);
         // whatever it was, another attempt may do better
         return this.pool.query('SELECT durable.release($1, ARRAY[$2])', [task.token, task.task_id]).catch(() => {});
       })
       .finally(() => {
+        entry.worked();
         this.held.delete(key);
         this.wake?.();
       });
@@ -360,11 +369,12 @@ export class Worker {
 
   // ---- turns
 
-  async #turn(task) {
+  async #turn({ task, worked }) {
     const { workflow, version } = task.input;
     const body = this.workflows[`${workflow}@${version}`] ?? this.workflows[workflow];
     let decision = { status: 'failed', error: { message: `this worker has no workflow "${workflow}"`, code: 'no_workflow' } };
     if (body) decision = await new Turn(this, task, await this.#historyOf(task)).run(body);
+    worked();
     if (decision.lost) return;
     if (decision.status !== 'continue') this.kept.delete(task.run_id);
     if (!await this.decisions.add({ task, decision })) this.lost(task);
@@ -447,7 +457,7 @@ export class Worker {
 
   // ---- steps and tasks
 
-  async #step(task, signal) {
+  async #step({ task, abort: { signal }, worked }) {
     const handler = this.handlers[task.name];
     let output;
     try {
@@ -457,6 +467,7 @@ export class Worker {
       if (this.running || !signal.aborted) await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
       return;
     }
+    worked();
     if (!await this.outcomes.add({ task, output })) this.lost(task);
   }
 
