@@ -252,6 +252,7 @@ class Worker:
         # (token, task_id) -> task, with task["lost"] once somebody else has it. A run has one
         # task for all its turns, and the next may be claimed before this one is forgotten.
         self.held = {}
+        self.claiming = set()   # the threads that wait for work
         self.mutex = threading.Lock()
         self.stopping = threading.Event()
         self.threads = []
@@ -267,8 +268,9 @@ class Worker:
         """Finish what is under way for at most `grace` seconds, then hand the rest back."""
         self.stopping.set()
         end = time.monotonic() + grace
-        for thread in self.threads:
-            thread.join(max(0.0, end - time.monotonic()))
+        # what is handed back must not be claimed by a thread that still waits for work
+        while self.claiming or (self.held and time.monotonic() < end):
+            time.sleep(0.02)
         connection = self._connect()
         for task in list(self.held.values()):
             task["lost"] = True
@@ -298,12 +300,9 @@ class Worker:
         while not self.stopping.is_set():
             try:
                 connection = connection if connection and not connection.closed else self._connect()
-                tasks, = self._row(connection, "CALL durable.wait_and_claim(%s, 1, %s, %s, %s, %s, NULL, %s)",
-                                   self.queues, datetime.timedelta(seconds=self.lease),
-                                   datetime.timedelta(seconds=self.poll), self.name, self.namespace, self.history)
-                failures = 0
-                for task in tasks or []:
+                for task in self._claim(connection):
                     self._execute(connection, task)
+                failures = 0
             except psycopg2.Error as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
                 self.stopping.wait(min(0.1 * 2 ** failures, 10))
@@ -311,10 +310,24 @@ class Worker:
         if connection:
             connection.close()
 
+    def _claim(self, connection):
+        """At most one task, in self.held; none once the worker is stopping."""
+        thread = threading.get_ident()
+        self.claiming.add(thread)
+        try:
+            if self.stopping.is_set():
+                return []
+            tasks, = self._row(connection, "CALL durable.wait_and_claim(%s, 1, %s, %s, %s, %s, NULL, %s)",
+                               self.queues, datetime.timedelta(seconds=self.lease),
+                               datetime.timedelta(seconds=self.poll), self.name, self.namespace, self.history)
+            with self.mutex:
+                self.held.update(((task["token"], task["task_id"]), task) for task in tasks or [])
+            return tasks or []
+        finally:
+            self.claiming.discard(thread)
+
     def _execute(self, connection, task):
         key = task["token"], task["task_id"]
-        with self.mutex:
-            self.held[key] = task
         try:
             if task["kind"] == "turn":
                 self._turn(connection, task)
