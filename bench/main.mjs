@@ -1,5 +1,5 @@
 // What bench/run starts once the server is up: node main.mjs [--quick]
-// [--rounds=N] [--calm] [--patience=SECONDS]
+// [--rounds=N] [--calm] [--patience=SECONDS] [--drains=N] [--drain=work|workers]
 // [--json=FILE] [--stand-in] [SCENARIO...]
 import { writeFile } from 'node:fs/promises';
 import { asJson, note, render } from './lib/report.mjs';
@@ -8,14 +8,21 @@ import { durable } from './peers/durable.mjs';
 import { hand } from './peers/handwritten.mjs';
 import { cycle, settle } from './scenarios/cycle.mjs';
 import { batch, clients } from './scenarios/batch.mjs';
+import { fan } from './scenarios/fan.mjs';
 import { flat } from './scenarios/flat.mjs';
 import { xmin } from './scenarios/xmin.mjs';
 import { latency } from './scenarios/latency.mjs';
+import { background } from './scenarios/background.mjs';
 import { wal } from './scenarios/wal.mjs';
 import { payload } from './scenarios/payload.mjs';
+import { long, workflow } from './scenarios/workflow.mjs';
+import { full, timers, wfxmin } from './scenarios/workflow_full.mjs';
 import { externalWorkers as external } from './scenarios/external.mjs';
+import { drains } from './peers/workflows.mjs';
 
-const scenarios = { cycle, settle, batch, clients, flat, xmin, latency, wal, payload, external };
+const scenarios = {
+  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external,
+};
 
 const flags = Object.fromEntries(
   process.argv
@@ -34,6 +41,8 @@ for (const name of names) {
 const quick = 'quick' in flags;
 settings.calm = 'calm' in flags;
 settings.patience = Number(flags.patience ?? 0);
+drains.count = Number(flags.drains ?? drains.count);
+drains.mechanism = flags.drain ?? drains.mechanism;
 // With --stand-in, a second hand-written queue takes durable's place: what the
 // ratios then show is the noise of the machine.
 const mine = 'stand-in' in flags ? Object.assign(Object.create(hand), { label: 'stand-in', database: 'bench_stand_in' }) : durable;

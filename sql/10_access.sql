@@ -25,11 +25,6 @@ COMMENT ON TABLE durable.identity IS
 'the cluster and database this data belongs to; any other or second row marks a restored or cloned copy';
 SELECT pg_catalog.pg_extension_config_dump('durable.identity', '');
 
-INSERT INTO durable.identity (system_identifier, database)
-SELECT s.system_identifier, d.oid
-  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
- WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
-
 -- Sessions cache access and identity; any change tells them at commit.
 CREATE FUNCTION durable.settings_changed() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'durable_settings_changed';
@@ -42,6 +37,12 @@ CREATE TRIGGER settings_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
 CREATE TRIGGER settings_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
 	ON durable.identity
 	FOR EACH STATEMENT EXECUTE FUNCTION durable.settings_changed();
+
+-- The trigger also tells the launcher of the background workers.
+INSERT INTO durable.identity (system_identifier, database)
+SELECT s.system_identifier, d.oid
+  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_database d
+ WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 
 CREATE FUNCTION durable.has_access(namespace text, privilege text) RETURNS boolean
 LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'durable_has_access';

@@ -29,6 +29,8 @@ CREATE TABLE durable.task (
 	backoff_max		interval,
 	backoff_exp		boolean,
 	jitter			boolean,
+	timeout			interval,
+	pickup_timeout	interval,
 	namespace		text COLLATE "C" NOT NULL,
 	queue			text COLLATE "C" NOT NULL,
 	name			text COLLATE "C" NOT NULL,

@@ -6,6 +6,10 @@
 -- (waiting for a result or a signal) or none (the run has ended).
 --
 
+-- What a parked run waits for may be a range of its dispatched steps, awaited_first
+-- to awaited_last: then awaited_on is one of them that is out, and the run sleeps at
+-- least until that one has ended. Of a fan with a bound on what is in flight, the
+-- steps from fan_next to fan_last are not in a queue yet; they follow one by one.
 CREATE TABLE durable.run (
 	id					bigint NOT NULL,
 	parent				bigint,
@@ -18,8 +22,12 @@ CREATE TABLE durable.run (
 	wakes				int NOT NULL,
 	awaited_first		int,
 	awaited_last		int,
-	awaited_left		int,
+	awaited_on			int,
+	fan_first			int,
+	fan_next			int,
+	fan_last			int,
 	fail_fast			boolean,
+	recovery_attempts	int NOT NULL,
 	status				text COLLATE "C" NOT NULL,
 	turn_state			text COLLATE "C" NOT NULL,
 	run_id				text COLLATE "C" NOT NULL,
@@ -113,6 +121,26 @@ CREATE FUNCTION durable.cancel(run_id text, reason text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_cancel_run';
 COMMENT ON FUNCTION durable.cancel(text, text) IS
 'end a run and its children as cancelled; the status afterwards, NULL for an unknown run';
+
+CREATE FUNCTION durable.requeue(run_id text) RETURNS text
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_requeue_run';
+COMMENT ON FUNCTION durable.requeue(text) IS
+'let a failed or dead run go on where it failed, with its failed children; make any other that has not ended look again, away from whoever executes it; pending, or NULL for an unknown run';
+
+CREATE FUNCTION durable.retry(run_id text) RETURNS text
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_retry_run';
+COMMENT ON FUNCTION durable.retry(text) IS
+'let a failed or dead run go on where it failed, with its failed children; refused for any other';
+
+CREATE FUNCTION durable.retry_with_input(run_id text, input jsonb) RETURNS text
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_retry_with_input';
+COMMENT ON FUNCTION durable.retry_with_input(text, jsonb) IS
+'start the run''s workflow anew, in its newest version, with another input and the run''s tags, priority, attributes and headers; the new run''s id';
+
+CREATE FUNCTION durable.redispatch(run_id text)
+RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_redispatch';
+COMMENT ON FUNCTION durable.redispatch(text) IS
+'dispatch a live run''s pending steps again whose tasks are gone; how many, NULL for an unknown run';
 
 CREATE FUNCTION durable.signal(token text, payload jsonb DEFAULT NULL, namespace text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_signal';

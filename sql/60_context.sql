@@ -10,23 +10,40 @@ RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'durable_local_step';
 COMMENT ON FUNCTION durable.local_step(text, jsonb, text, int, interval, text, interval, boolean) IS
 'run a SQL function exactly once: its effect and its result are recorded in one transaction';
 
+CREATE FUNCTION durable.side_effect(handler text, input jsonb DEFAULT NULL)
+RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'durable_side_effect';
+COMMENT ON FUNCTION durable.side_effect(text, jsonb) IS
+'call a SQL function once and record what it returns: for what the body may not decide by itself';
+
 CREATE FUNCTION durable.step(
 	name text, input jsonb DEFAULT NULL,
-	retries int DEFAULT 1, backoff interval DEFAULT '0', backoff_kind text DEFAULT NULL,
-	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT false,
+	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
+	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
+	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
 	queue text DEFAULT NULL, priority int DEFAULT NULL)
 RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step';
-COMMENT ON FUNCTION durable.step(text, jsonb, int, interval, text, interval, boolean, text, int) IS
+COMMENT ON FUNCTION durable.step(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int) IS
 'dispatch a step to its handler or to the workers of its queue, and wait for its result';
 
 CREATE FUNCTION durable.step_async(
 	name text, input jsonb DEFAULT NULL,
-	retries int DEFAULT 1, backoff interval DEFAULT '0', backoff_kind text DEFAULT NULL,
-	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT false,
+	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
+	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
+	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
 	queue text DEFAULT NULL, priority int DEFAULT NULL)
 RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_async';
-COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interval, boolean, text, int) IS
+COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int) IS
 'dispatch a step and go on; the handle to await it by';
+
+CREATE FUNCTION durable.step_all(
+	name text, inputs jsonb[], mode text DEFAULT 'wait_all', max_in_flight int DEFAULT NULL,
+	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
+	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
+	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
+	queue text DEFAULT NULL, priority int DEFAULT NULL)
+RETURNS jsonb[] LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_all';
+COMMENT ON FUNCTION durable.step_all(text, jsonb[], text, int, int, interval, text, interval, boolean, interval, interval, text, int) IS
+'dispatch a step for each input, at most max_in_flight at a time, and wait for all their results';
 
 CREATE FUNCTION durable.await(handle int) RETURNS jsonb
 LANGUAGE c AS 'MODULE_PATHNAME', 'durable_await';

@@ -20,6 +20,7 @@ ALTER TABLE durable.lease ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.task_result ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.task_progress ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.queue ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.task_deadline ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.task FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.task_ready FOR SELECT
@@ -29,6 +30,8 @@ CREATE POLICY namespace_read ON durable.task_delayed FOR SELECT
 CREATE POLICY namespace_read ON durable.lease FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.task_result FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.task_deadline FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.queue FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
@@ -43,6 +46,7 @@ ALTER TABLE durable.checkpoint ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.waiter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.signal_buffer ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.run_log ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.schedule ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -52,6 +56,8 @@ CREATE POLICY namespace_read ON durable.run FOR SELECT
 CREATE POLICY namespace_read ON durable.waiter FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.schedule FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
 	USING (EXISTS (SELECT FROM durable.run r
@@ -88,13 +94,14 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.require_access'),
 		('read', 'EXECUTE ON ROUTINE durable.engine_now'),
 		('read', 'SELECT ON durable.task, durable.task_ready, durable.task_delayed, '
-			  || 'durable.task_result, durable.task_progress, durable.queue'),
+			  || 'durable.task_result, durable.task_progress, durable.task_deadline, durable.queue'),
 		-- not the token: whoever knows it may settle
 		('read', 'SELECT (id, lease_until, claimed_at, kind, namespace, queue, worker, ids) '
 			  || 'ON durable.lease'),
 		('start', 'EXECUTE ON ROUTINE durable.start'),
 		('start', 'EXECUTE ON ROUTINE durable.start_many'),
 		('start', 'EXECUTE ON ROUTINE durable.cancel'),
+		('start', 'EXECUTE ON ROUTINE durable.redispatch'),
 		('signal', 'EXECUTE ON ROUTINE durable.signal'),
 		('read', 'EXECUTE ON ROUTINE durable.get_run'),
 		('read', 'EXECUTE ON ROUTINE durable.result'),
@@ -111,8 +118,12 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.complete_turn'),
 		('work', 'EXECUTE ON ROUTINE durable.record_step'),
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
+		('work', 'EXECUTE ON ROUTINE durable.side_effect'),
+		('work', 'EXECUTE ON ROUTINE durable.is_recorded'),
+		('work', 'EXECUTE ON ROUTINE durable.recorded'),
 		('work', 'EXECUTE ON ROUTINE durable.step'),
 		('work', 'EXECUTE ON ROUTINE durable.step_async'),
+		('work', 'EXECUTE ON ROUTINE durable.step_all'),
 		('work', 'EXECUTE ON ROUTINE durable.await'),
 		('work', 'EXECUTE ON ROUTINE durable.await_all'),
 		('work', 'EXECUTE ON ROUTINE durable.await_any'),
@@ -131,8 +142,28 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.fail_run'),
 		('work', 'EXECUTE ON ROUTINE durable.run_id'),
 		('work', 'EXECUTE ON ROUTINE durable.run_namespace'),
+		('manage', 'EXECUTE ON ROUTINE durable.requeue'),
+		('manage', 'EXECUTE ON ROUTINE durable.retry'),
+		('manage', 'EXECUTE ON ROUTINE durable.retry_with_input'),
+		('read', 'EXECUTE ON ROUTINE durable.workers'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
-		('manage', 'EXECUTE ON ROUTINE durable.resume_queue')
+		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
+		('read', 'SELECT ON durable.schedule, durable.schedules'),
+		('read', 'EXECUTE ON ROUTINE durable.next_fires'),
+		('manage', 'EXECUTE ON ROUTINE durable.create_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.upsert_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.pause_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.resume_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.trigger_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.backfill_schedule'),
+		('manage', 'EXECUTE ON ROUTINE durable.delete_schedule'),
+		-- the owner of a schedule, who need not manage the namespace any more
+		('start', 'EXECUTE ON ROUTINE durable.upsert_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.pause_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.resume_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.trigger_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.backfill_schedule'),
+		('start', 'EXECUTE ON ROUTINE durable.delete_schedule')
 	) AS v(p, o) WHERE p = $1;
 $$;
 COMMENT ON FUNCTION durable.privilege_objects(text) IS

@@ -14,6 +14,7 @@
 #include "fmgr.h"
 
 #include "base/commit.h"
+#include "base/executing.h"
 #include "base/compat.h"
 #include "base/extension_state.h"
 #include "base/guc.h"
@@ -22,7 +23,11 @@
 #include "base/security.h"
 #include "base/shmem.h"
 #include "base/wakeup.h"
+#include "base/workers.h"
+#include "engine/turn.h"
 #include "store/queue.h"
+#include "store/workflow.h"
+#include "worker/launcher.h"
 
 PG_MODULE_MAGIC;
 
@@ -36,8 +41,13 @@ _PG_init(void)
 	durable_security_init();
 	durable_extension_state_init();
 	durable_commit_init();
+	durable_executing_init();
 	durable_hint_init();
 	durable_wakeup_init();
+	durable_workers_init();
 	durable_queue_init();
+	durable_workflow_init();
+	durable_turn_init();
 	durable_shmem_init();
+	durable_launcher_init();
 }

@@ -22,8 +22,10 @@
 #include "base/extension_state.h"
 #include "base/hint.h"
 #include "base/plan.h"
+#include "base/rel.h"
 #include "base/security.h"
 #include "base/wakeup.h"
+#include "base/workers.h"
 #include "store/task.h"
 
 DURABLE_FUNCTION(durable_settings_changed);
@@ -35,11 +37,19 @@ DURABLE_FUNCTION(durable_activate);
 Datum
 durable_settings_changed(PG_FUNCTION_ARGS)
 {
+	Relation	rel;
+
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				errmsg("durable.settings_changed() must be called as a trigger"));
-	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	rel = ((TriggerData *) fcinfo->context)->tg_relation;
+	CacheInvalidateRelcache(rel);
+	/* the database may have become one to serve */
+	if (RelationGetRelid(rel) == durable_rel(REL_IDENTITY))
+		durable_workers_note_look(MyDatabaseId);
+	else
+		durable_workers_note_change();
 	return PointerGetDatum(NULL);
 }
 

@@ -143,6 +143,17 @@ durable_arg_lease(FunctionCallInfo fcinfo, int n)
 	return lease;
 }
 
+Interval *
+durable_arg_window(FunctionCallInfo fcinfo, int n, const char *argument)
+{
+	Interval   *span = PG_ARGISNULL(n) ? NULL : PG_GETARG_INTERVAL_P(n);
+
+	if (span != NULL && (!durable_interval_positive(span) ||
+						 durable_interval_us(span) > INT64CONST(36600) * USECS_PER_DAY))
+		durable_error_value(argument, "It must be longer than zero and at most a hundred years.");
+	return span;
+}
+
 const pg_uuid_t *
 durable_arg_token(FunctionCallInfo fcinfo, int n)
 {

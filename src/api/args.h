@@ -35,6 +35,9 @@ extern int	durable_arg_history(FunctionCallInfo fcinfo, int n);
 extern const Interval *durable_arg_lease(FunctionCallInfo fcinfo, int n);
 extern const pg_uuid_t *durable_arg_token(FunctionCallInfo fcinfo, int n);
 
+/* longer than zero, at most a hundred years; NULL when null */
+extern Interval *durable_arg_window(FunctionCallInfo fcinfo, int n, const char *argument);
+
 /* a payload of any origin, checked and fit to be stored */
 extern void *durable_check_payload(Datum value, const char *argument);
 extern text *durable_check_name(text *name, const char *argument);

@@ -18,10 +18,12 @@
 #include "base/errors.h"
 #include "base/extension_state.h"
 #include "base/guc.h"
+#include "base/names.h"
 #include "base/security.h"
 #include "engine/claim.h"
 #include "engine/settle.h"
 #include "engine/turn_input.h"
+#include "store/lease.h"
 #include "store/progress.h"
 #include "store/task.h"
 
@@ -134,6 +136,8 @@ read_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
 	claim->max_tasks = durable_arg_count(fcinfo, first + 1, "max_tasks");
 	claim->lease = durable_arg_lease(fcinfo, first + 2);
 	claim->worker = durable_arg_name(fcinfo, first + 3, "worker", true);
+	if (claim->worker != NULL && durable_text_is(claim->worker, DURABLE_SESSION_WORKER))
+		durable_error_value("worker", "The name \"durable.work\" is reserved for work inside the database.");
 	claim->namespace = durable_arg_namespace(fcinfo, first + 4);
 	durable_access_require(claim->namespace, PRIVILEGE_WORK);
 }
@@ -231,11 +235,11 @@ durable_heartbeat(PG_FUNCTION_ARGS)
 	void	   *progress = durable_arg_payload(fcinfo, 2, "progress");
 	int64		id;
 	TimestampTz since;
+	int64		least;
 
 	durable_require_writable("durable.heartbeat()");
-	if (!durable_token_holds(token, task_id, &id, &since))
+	if (!durable_token_holds(token, task_id, &id, &since, &least))
 		PG_RETURN_BOOL(false);
-	durable_progress_store(id, durable_clock_now(), progress, since,
-						   (int64) durable_heartbeat_interval * 1000);
+	durable_progress_store(id, durable_clock_now(), progress, since, least);
 	PG_RETURN_BOOL(true);
 }

@@ -1,22 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * context.c
- *	  What a body calls: steps, sleeps, signals, children, recorded values.
+ *	  What a body calls: local steps, sleeps, signals, children.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "catalog/pg_type_d.h"
-#include "common/pg_prng.h"
 #include "fmgr.h"
-#include "nodes/bitmapset.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "utils/uuid.h"
 
 #include "api/args.h"
+#include "api/context.h"
+#include "api/replay.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -25,19 +22,15 @@
 #include "engine/turn.h"
 
 DURABLE_FUNCTION(durable_local_step);
-DURABLE_FUNCTION(durable_step);
-DURABLE_FUNCTION(durable_step_async);
-DURABLE_FUNCTION(durable_await);
-DURABLE_FUNCTION(durable_await_all);
-DURABLE_FUNCTION(durable_await_any);
+DURABLE_FUNCTION(durable_side_effect);
 DURABLE_FUNCTION(durable_sleep);
 DURABLE_FUNCTION(durable_sleep_until);
 DURABLE_FUNCTION(durable_wait_for_signal);
 DURABLE_FUNCTION(durable_child);
 DURABLE_FUNCTION(durable_start_child);
 
-static Jsonb *
-jsonb_argument(FunctionCallInfo fcinfo, int n, const char *argument)
+Jsonb *
+durable_arg_jsonb(FunctionCallInfo fcinfo, int n, const char *argument)
 {
 	void	   *payload = durable_arg_payload(fcinfo, n, argument);
 
@@ -76,8 +69,8 @@ keep_text(DurableTurn *turn, text *value)
 	return copy;
 }
 
-static Jsonb *
-keep_jsonb(DurableTurn *turn, Jsonb *value)
+Jsonb *
+durable_context_keep(DurableTurn *turn, Jsonb *value)
 {
 	MemoryContext before = MemoryContextSwitchTo(turn->context);
 	Jsonb	   *copy = value == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(value));
@@ -86,29 +79,39 @@ keep_jsonb(DurableTurn *turn, Jsonb *value)
 	return copy;
 }
 
-/* retries, backoff, backoff_kind, backoff_max, jitter, from "first" on */
-static void
-read_policy(FunctionCallInfo fcinfo, int first, DurableOperation *op)
+/* -1: not said */
+static int
+kind_argument(FunctionCallInfo fcinfo, int n)
 {
-	char	   *kind = PG_ARGISNULL(first + 2) ? NULL :
-		text_to_cstring(PG_GETARG_TEXT_PP(first + 2));
+	char	   *kind;
 
-	op->retries = PG_ARGISNULL(first) ? 1 : PG_GETARG_INT32(first);
-	if (op->retries < 1)
-		durable_error_value("retries", "It must be at least 1.");
-	op->backoff = interval_argument(fcinfo, first + 1, "backoff");
-	op->backoff_max = interval_argument(fcinfo, first + 3, "backoff_max");
-	if (kind != NULL && strcmp(kind, "exp") != 0 && strcmp(kind, "fixed") != 0)
+	if (PG_ARGISNULL(n))
+		return -1;
+	kind = text_to_cstring(PG_GETARG_TEXT_PP(n));
+	if (strcmp(kind, "exp") != 0 && strcmp(kind, "fixed") != 0)
 		durable_error_value("backoff_kind", "It must be \"fixed\" or \"exp\".");
-	op->exponential = kind != NULL ? strcmp(kind, "exp") == 0 : op->backoff_max != NULL;
-	op->jitter = !PG_ARGISNULL(first + 4) && PG_GETARG_BOOL(first + 4);
+	return strcmp(kind, "exp") == 0;
 }
 
-/* All arguments are checked before a position is taken: a body may catch what
- * they raise, and its next operation has that position then. What was read is
- * copied here and not before, for most calls are replayed ones. */
-static DurableOperation *
-add_operation(DurableTurn *turn, int seq, const DurableOperation *read)
+void
+durable_context_policy(FunctionCallInfo fcinfo, int first, DurableOperation *op)
+{
+	int			kind;
+
+	op->retries = PG_ARGISNULL(first) ? 0 : PG_GETARG_INT32(first);
+	if (!PG_ARGISNULL(first) && op->retries < 1)
+		durable_error_value("retries", "It must be at least 1.");
+	op->backoff = interval_argument(fcinfo, first + 1, "backoff");
+	kind = kind_argument(fcinfo, first + 2);
+	op->backoff_max = interval_argument(fcinfo, first + 3, "backoff_max");
+	op->has_exponential = kind >= 0;
+	op->exponential = kind >= 0 ? kind > 0 : op->backoff_max != NULL;
+	op->has_jitter = !PG_ARGISNULL(first + 4);
+	op->jitter = op->has_jitter && PG_GETARG_BOOL(first + 4);
+}
+
+DurableOperation *
+durable_context_operation(DurableTurn *turn, int seq, const DurableOperation *read)
 {
 	DurableOperation *op = durable_turn_operation(turn, seq);
 
@@ -119,206 +122,70 @@ add_operation(DurableTurn *turn, int seq, const DurableOperation *read)
 	op->version = keep_text(turn, read->version);
 	op->backoff = keep_interval(turn, read->backoff);
 	op->backoff_max = keep_interval(turn, read->backoff_max);
+	op->timeout = keep_interval(turn, read->timeout);
+	op->pickup_timeout = keep_interval(turn, read->pickup_timeout);
 	return op;
 }
 
-/* What a settled checkpoint gives the body; NULL is SQL NULL. */
-static Jsonb *
-outcome_of(const DurableCheckpoint *checkpoint)
+Jsonb *
+durable_context_outcome(const DurableCheckpoint *checkpoint)
 {
-	if (checkpoint->status == CHECKPOINT_FAILED)
+	if (checkpoint->status == CHECKPOINT_FAILED || checkpoint->status == CHECKPOINT_CANCELLED)
 		durable_raise(checkpoint->error);
 	return checkpoint->output;
 }
 
-static Datum
-return_jsonb(FunctionCallInfo fcinfo, Jsonb *value)
+Datum
+durable_context_return(FunctionCallInfo fcinfo, Jsonb *value)
 {
 	if (value == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_JSONB_P(value);
 }
 
-Datum
-durable_local_step(PG_FUNCTION_ARGS)
+static Jsonb *
+local_step(DurableTurn *turn, text *name, Jsonb *input, const DurableOperation *op)
 {
-	DurableTurn *turn = durable_turn_require("durable.local_step()");
-	text	   *handler = durable_arg_name(fcinfo, 0, "handler", false);
-	text	   *name = durable_arg_name(fcinfo, 2, "name", true);
-	Jsonb	   *input = jsonb_argument(fcinfo, 1, "input");
-	DurableOperation policy = {0};
-	DurableCheckpoint *checkpoint;
 	int			seq;
+	DurableCheckpoint *checkpoint = durable_turn_next(turn, KIND_LOCAL, name, &seq);
 
-	if (name == NULL)
-		name = handler;
-	read_policy(fcinfo, 3, &policy);
-	checkpoint = durable_turn_next(turn, KIND_LOCAL, name, &seq);
 	if (checkpoint != NULL && checkpoint->status != CHECKPOINT_PENDING)
-		return return_jsonb(fcinfo, outcome_of(checkpoint));
+		return durable_context_outcome(checkpoint);
 	if (checkpoint != NULL && checkpoint->wake_at > durable_clock_now())
 		durable_turn_suspend(turn, checkpoint->wake_at);
 	if (checkpoint == NULL)
 	{
 		checkpoint = durable_turn_record(turn, seq, KIND_LOCAL, name, CHECKPOINT_PENDING, NULL);
-		checkpoint->input = keep_jsonb(turn, input);
+		checkpoint->input = durable_context_keep(turn, input);
 	}
-	policy.target = handler;
-	durable_turn_run_step(turn, add_operation(turn, seq, &policy));
-	PG_RETURN_NULL();
-}
-
-/* The step's checkpoint, dispatched when it is new. */
-static int
-dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
-{
-	text	   *name = durable_arg_name(fcinfo, 0, "name", false);
-	Jsonb	   *input = jsonb_argument(fcinfo, 1, "input");
-	DurableOperation op = {0};
-	DurableCheckpoint *checkpoint;
-	int			seq;
-
-	read_policy(fcinfo, 2, &op);
-	op.target = durable_check_queue(durable_arg_name(fcinfo, 7, "queue", true));
-	op.has_priority = !PG_ARGISNULL(8);
-	op.priority = op.has_priority ? PG_GETARG_INT32(8) : 0;
-	if (durable_turn_next(turn, KIND_STEP, name, &seq) != NULL)
-		return seq;
-	(void) add_operation(turn, seq, &op);
-	checkpoint = durable_turn_record(turn, seq, KIND_STEP, name, CHECKPOINT_PENDING, NULL);
-	checkpoint->input = keep_jsonb(turn, input);
-	return seq;
-}
-
-static void
-await_range(DurableTurn *turn, int first, int last)
-{
-	turn->awaited_first = first;
-	turn->awaited_last = last;
-	durable_turn_suspend(turn, 0);
-}
-
-static DurableCheckpoint *
-handle_checkpoint(DurableTurn *turn, int handle)
-{
-	if (handle < 0 || handle >= turn->next_seq || turn->history[handle].kind != KIND_STEP)
-		durable_error_value("handle", "It must be one that durable.step_async() returned in this run.");
-	return &turn->history[handle];
+	durable_turn_run_step(turn, durable_context_operation(turn, seq, op));
+	return NULL;
 }
 
 Datum
-durable_step(PG_FUNCTION_ARGS)
+durable_local_step(PG_FUNCTION_ARGS)
 {
-	DurableTurn *turn = durable_turn_require("durable.step()");
-	int			seq = dispatch(turn, fcinfo);
+	DurableTurn *turn = durable_turn_require("durable.local_step()");
+	DurableOperation op = {.target = durable_arg_name(fcinfo, 0, "handler", false)};
+	text	   *name = durable_arg_name(fcinfo, 2, "name", true);
+	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
 
-	if (turn->history[seq].status == CHECKPOINT_PENDING)
-		await_range(turn, seq, seq);
-	return return_jsonb(fcinfo, outcome_of(&turn->history[seq]));
+	durable_context_policy(fcinfo, 3, &op);
+	if (durable_call_has_asked(fcinfo))
+		durable_turn_asked(turn);
+	return durable_context_return(fcinfo, local_step(turn, name != NULL ? name : op.target,
+													 input, &op));
 }
 
 Datum
-durable_step_async(PG_FUNCTION_ARGS)
+durable_side_effect(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT32(dispatch(durable_turn_require("durable.step_async()"), fcinfo));
-}
+	DurableTurn *turn = durable_turn_require("durable.side_effect()");
+	DurableOperation op = {.target = durable_arg_name(fcinfo, 0, "handler", false)};
+	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
 
-Datum
-durable_await(PG_FUNCTION_ARGS)
-{
-	DurableTurn *turn = durable_turn_require("durable.await()");
-	int			handle;
-	DurableCheckpoint *checkpoint;
-
-	if (PG_ARGISNULL(0))
-		durable_error_null("handle");
-	handle = PG_GETARG_INT32(0);
-	checkpoint = handle_checkpoint(turn, handle);
-	if (checkpoint->status == CHECKPOINT_PENDING)
-		await_range(turn, handle, handle);
-	return return_jsonb(fcinfo, outcome_of(checkpoint));
-}
-
-static int *
-handles_argument(FunctionCallInfo fcinfo, int *n)
-{
-	ArrayType  *array;
-
-	if (PG_ARGISNULL(0))
-		durable_error_null("handles");
-	array = PG_GETARG_ARRAYTYPE_P(0);
-	if (ARR_HASNULL(array))
-		durable_error_null("an element of handles");
-	*n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
-	return (int *) ARR_DATA_PTR(array);
-}
-
-/* Suspends when one of the handles is pending. What is pending between them but
- * is not one of them must not be waited for: then any result wakes the run. */
-static void
-await_pending(DurableTurn *turn, const int *handles, int n)
-{
-	Bitmapset  *wanted = NULL;
-	int			first = PG_INT32_MAX;
-	int			last = -1;
-
-	for (int i = 0; i < n; i++)
-	{
-		if (handle_checkpoint(turn, handles[i])->status != CHECKPOINT_PENDING)
-			continue;
-		wanted = bms_add_member(wanted, handles[i]);
-		first = Min(first, handles[i]);
-		last = Max(last, handles[i]);
-	}
-	if (last < 0)
-		return;
-	for (int i = first; i <= last; i++)
-	{
-		if (turn->history[i].status == CHECKPOINT_PENDING && !bms_is_member(i, wanted))
-			durable_turn_suspend(turn, 0);
-	}
-	await_range(turn, first, last);
-}
-
-Datum
-durable_await_all(PG_FUNCTION_ARGS)
-{
-	DurableTurn *turn = durable_turn_require("durable.await_all()");
-	int			n;
-	int		   *handles = handles_argument(fcinfo, &n);
-	Datum	   *outputs = palloc(sizeof(Datum) * Max(n, 1));
-	bool	   *nulls = palloc(sizeof(bool) * Max(n, 1));
-	int			lower = 1;
-
-	await_pending(turn, handles, n);
-	for (int i = 0; i < n; i++)
-	{
-		Jsonb	   *output = outcome_of(handle_checkpoint(turn, handles[i]));
-
-		outputs[i] = PointerGetDatum(output);
-		nulls[i] = output == NULL;
-	}
-	PG_RETURN_ARRAYTYPE_P(construct_md_array(outputs, nulls, 1, &n, &lower,
-											 JSONBOID, -1, false, TYPALIGN_INT));
-}
-
-Datum
-durable_await_any(PG_FUNCTION_ARGS)
-{
-	DurableTurn *turn = durable_turn_require("durable.await_any()");
-	int			n;
-	int		   *handles = handles_argument(fcinfo, &n);
-
-	if (n == 0)
-		durable_error_value("handles", "It must have at least one element.");
-	for (int i = 0; i < n; i++)
-	{
-		if (handle_checkpoint(turn, handles[i])->status != CHECKPOINT_PENDING)
-			PG_RETURN_INT32(handles[i]);
-	}
-	/* no range: any result wakes the run */
-	durable_turn_suspend(turn, 0);
-	PG_RETURN_NULL();
+	return durable_context_return(fcinfo, local_step(turn, cstring_to_text("sideEffect"),
+													 input, &op));
 }
 
 static void
@@ -398,7 +265,7 @@ durable_wait_for_signal(PG_FUNCTION_ARGS)
 		}
 		durable_turn_time_out(turn, checkpoint);
 	}
-	return return_jsonb(fcinfo, outcome_of(checkpoint));
+	return durable_context_return(fcinfo, durable_context_outcome(checkpoint));
 }
 
 /* A generated id grows with every generation. */
@@ -426,7 +293,7 @@ child_checkpoint(DurableTurn *turn, FunctionCallInfo fcinfo, bool waits, int *se
 	char	   *id = given != NULL ? text_to_cstring(given) :
 		psprintf("%s.child.%d", text_to_cstring(turn->run_id), turn->next_seq);
 	text	   *name = durable_child_token(cstring_to_text(id));
-	Jsonb	   *input = jsonb_argument(fcinfo, 1, "input");
+	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
 	DurableOperation op = {0};
 	DurableCheckpoint *checkpoint;
 
@@ -443,9 +310,9 @@ child_checkpoint(DurableTurn *turn, FunctionCallInfo fcinfo, bool waits, int *se
 	{
 		checkpoint = durable_turn_record(turn, *seq, KIND_CHILD, name,
 										 waits ? CHECKPOINT_PENDING : CHECKPOINT_COMPLETED, NULL);
-		checkpoint->input = keep_jsonb(turn, input);
+		checkpoint->input = durable_context_keep(turn, input);
 	}
-	(void) add_operation(turn, *seq, &op);
+	(void) durable_context_operation(turn, *seq, &op);
 	return checkpoint;
 }
 
@@ -458,7 +325,7 @@ durable_child(PG_FUNCTION_ARGS)
 
 	if (checkpoint->status == CHECKPOINT_PENDING)
 		durable_turn_suspend(turn, 0);
-	return return_jsonb(fcinfo, outcome_of(checkpoint));
+	return durable_context_return(fcinfo, durable_context_outcome(checkpoint));
 }
 
 Datum

@@ -15,6 +15,7 @@
 #include "utils/builtins.h"
 
 #include "api/args.h"
+#include "api/context.h"
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/security.h"
@@ -35,6 +36,18 @@ function_argument(FunctionCallInfo fcinfo, int n, const char *argument)
 	if (PG_ARGISNULL(n))
 		durable_error_null(argument);
 	return durable_function_signature(durable_function_lookup(PG_GETARG_TEXT_PP(n), &strict));
+}
+
+/* The same for a check, which need not be. */
+static text *
+check_argument(FunctionCallInfo fcinfo, int n)
+{
+	bool		strict;
+
+	if (PG_ARGISNULL(n))
+		return NULL;
+	return durable_function_signature(durable_function_lookup_as(PG_GETARG_TEXT_PP(n), BOOLOID,
+																 &strict));
 }
 
 static void
@@ -62,7 +75,8 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 	if (workflow.queue == NULL)
 		workflow.queue = workflow.body == NULL ? durable_check_queue(workflow.name) :
 			durable_owner_queue(workflow.owner);
-	workflow.atomic = !PG_ARGISNULL(6) && PG_GETARG_BOOL(6);
+	workflow.input_check = check_argument(fcinfo, 6);
+	workflow.atomic = !PG_ARGISNULL(7) && PG_GETARG_BOOL(7);
 	if (workflow.atomic && workflow.body == NULL)
 		durable_error_value("atomic", "A workflow without a body has no turns in the database.");
 	if (!durable_workflow_store(&workflow))
@@ -87,6 +101,24 @@ durable_unregister_workflow(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(durable_workflow_delete(namespace, name, version));
 }
 
+/* The arguments are those of a step. */
+static void
+read_policy(FunctionCallInfo fcinfo, int first, DurableStepPolicy *policy)
+{
+	DurableOperation op = {0};
+
+	durable_context_policy(fcinfo, first, &op);
+	policy->retries = op.retries;
+	policy->backoff = op.backoff;
+	policy->backoff_max = op.backoff_max;
+	policy->exponential = op.exponential;
+	policy->has_exponential = op.has_exponential;
+	policy->jitter = op.jitter;
+	policy->has_jitter = op.has_jitter;
+	policy->timeout = durable_arg_window(fcinfo, first + 5, "timeout");
+	policy->pickup_timeout = durable_arg_window(fcinfo, first + 6, "pickup_timeout");
+}
+
 Datum
 durable_register_handler(PG_FUNCTION_ARGS)
 {
@@ -97,6 +129,9 @@ durable_register_handler(PG_FUNCTION_ARGS)
 	handler.handler = function_argument(fcinfo, 1, "handler");
 	handler.namespace = durable_arg_namespace(fcinfo, 2);
 	durable_access_require(handler.namespace, PRIVILEGE_WORK);
+	handler.input_check = check_argument(fcinfo, 3);
+	handler.output_check = check_argument(fcinfo, 4);
+	read_policy(fcinfo, 5, &handler.policy);
 	if (!durable_handler_store(&handler))
 		not_owner("handler", handler.name);
 	PG_RETURN_VOID();

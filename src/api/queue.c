@@ -16,15 +16,11 @@
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/extension_state.h"
-#include "base/guc.h"
 #include "base/hint.h"
 #include "base/json.h"
-#include "base/plan.h"
 #include "base/security.h"
 #include "engine/maintain.h"
-#include "store/progress.h"
 #include "store/queue.h"
-#include "store/result.h"
 
 DURABLE_FUNCTION(durable_pause_queue);
 DURABLE_FUNCTION(durable_resume_queue);
@@ -60,23 +56,24 @@ Datum
 durable_sweep(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {
-		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired"
+		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired",
+		"timed_out", "fired"
 	};
 	int64		counts[lengthof(names)] = {0};
+	DurableMaintained done = {0};
 	TimestampTz now = durable_clock_now();
 	int			max;
 
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
 	durable_require_active();
-	durable_maintain_all(now, max, &counts[0], &counts[1], &counts[2]);
-	durable_plan_begin();
-	if (durable_result_retention >= 0)
-		counts[3] = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
-										  max);
-	counts[4] = durable_progress_expire(max);
-	counts[5] = durable_access_expire();
-	durable_plan_end();
+	(void) durable_maintain_all(now, max, false, &done);
+	counts[0] = done.promoted;
+	counts[1] = done.taken_over;
+	counts[2] = done.rounds;
+	counts[6] = done.timed_out;
+	counts[7] = done.fired;
+	durable_maintain_old(now, max, &counts[3], &counts[4], &counts[5]);
 	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
 }
 

@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * run.c
- *	  start, start_many, cancel, signal, result.
+ *	  start, start_many, cancel, requeue, retry, signal, result.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -20,8 +21,12 @@
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/security.h"
+#include "engine/check.h"
+#include "engine/recover.h"
 #include "engine/run.h"
+#include "engine/step.h"
 #include "engine/turn.h"
 #include "store/run.h"
 #include "store/workflow.h"
@@ -29,6 +34,10 @@
 DURABLE_FUNCTION(durable_start);
 DURABLE_FUNCTION(durable_start_many);
 DURABLE_FUNCTION(durable_cancel_run);
+DURABLE_FUNCTION(durable_requeue_run);
+DURABLE_FUNCTION(durable_retry_run);
+DURABLE_FUNCTION(durable_retry_with_input);
+DURABLE_FUNCTION(durable_redispatch);
 DURABLE_FUNCTION(durable_signal);
 DURABLE_FUNCTION(durable_result);
 
@@ -43,37 +52,6 @@ check_run_id(text *run_id)
 	if (VARDATA_ANY(run_id)[0] == '~')
 		durable_error_value("run_id", "Ids that start with \"~\" are reserved for generated ones.");
 	return run_id;
-}
-
-/* The workflow's own and the run's, without duplicates. */
-static ArrayType *
-unite_tags(ArrayType *a, ArrayType *b)
-{
-	ArrayType  *both[2] = {a, b};
-	Datum	   *tags = NULL;
-	int			n = 0;
-
-	for (int i = 0; i < 2; i++)
-	{
-		Datum	   *elements;
-		bool	   *nulls;
-		int			count;
-
-		deconstruct_array(both[i], TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
-		tags = tags == NULL ? palloc(sizeof(Datum) * Max(count, 1)) :
-			repalloc(tags, sizeof(Datum) * Max(n + count, 1));
-		for (int j = 0; j < count; j++)
-		{
-			int			k = 0;
-
-			while (!nulls[j] && k < n &&
-				   strcmp(TextDatumGetCString(tags[k]), TextDatumGetCString(elements[j])) != 0)
-				k++;
-			if (!nulls[j] && k == n)
-				tags[n++] = elements[j];
-		}
-	}
-	return construct_array(tags, n, TEXTOID, -1, false, TYPALIGN_INT);
 }
 
 /* The arguments that start and start_many share, from "version" (3) on. */
@@ -94,7 +72,7 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 					   text_to_cstring(name), text_to_cstring(version)));
 	spec->workflow = workflow;
 	spec->tags = PG_ARGISNULL(5) ? workflow->tags :
-		unite_tags(workflow->tags, PG_GETARG_ARRAYTYPE_P(5));
+		durable_tags_unite(workflow->tags, PG_GETARG_ARRAYTYPE_P(5));
 	spec->priority = PG_ARGISNULL(6) ? 0 : PG_GETARG_INT32(6);
 	spec->start_at = PG_ARGISNULL(7) ? DT_NOBEGIN : PG_GETARG_TIMESTAMPTZ(7);
 	if (TIMESTAMP_IS_NOEND(spec->start_at))
@@ -103,13 +81,17 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 	spec->headers = durable_arg_payload(fcinfo, 9, "headers");
 }
 
-/* A taken id must be one that the caller may know of. */
+/* The input is checked first, also for a run that exists (F-START-3). A taken id must
+ * be one that the caller may know of. */
 static void
 start_one(DurableRunSpec *spec)
 {
 	int64		id;
 	DurableRow	row;
 
+	durable_check_require(spec->workflow->input_check, spec->workflow->owner,
+						  spec->input == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(spec->input)),
+						  "input of workflow", spec->workflow->name);
 	if (durable_run_start(spec))
 		return;
 	durable_snapshot_push();
@@ -207,6 +189,145 @@ durable_cancel_run(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(row.values[RUN_STATUS]);
 }
 
+static void
+error_unknown(text *run_id)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_UNDEFINED_OBJECT),
+			errmsg("run \"%s\" does not exist", text_to_cstring(run_id)));
+}
+
+/* The refusals of requeue and retry. */
+static void
+check_requeued(DurableRequeued result, text *run_id)
+{
+	DurableRow	row;
+	int64		id;
+
+	if (result != REQUEUE_LIVE && result != REQUEUE_FINAL)
+		return;
+	durable_snapshot_push();
+	if (!durable_run_number(run_id, &id) || !durable_run_read(id, &row))
+		error_unknown(run_id);
+	ereport(ERROR,
+			errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			errmsg("run \"%s\" cannot be tried again", text_to_cstring(run_id)),
+			errdetail("Its status is %s.", TextDatumGetCString(row.values[RUN_STATUS])),
+			result == REQUEUE_LIVE ?
+			errhint("durable.requeue() lets a run that has not ended go on at once.") :
+			errhint("Start a new run with durable.retry_with_input()."));
+}
+
+Datum
+durable_requeue_run(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+	DurableRequeued result;
+
+	durable_require_writable("durable.requeue()");
+	if (!read_run(fcinfo, PRIVILEGE_MANAGE, &row))
+		PG_RETURN_NULL();
+	result = durable_requeue(DatumGetInt64(row.values[RUN_ID]), false);
+	check_requeued(result, PG_GETARG_TEXT_PP(0));
+	if (result == REQUEUE_UNKNOWN)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(durable_run_status_name(RUN_PENDING)));
+}
+
+Datum
+durable_retry_run(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+	DurableRequeued result = REQUEUE_UNKNOWN;
+
+	durable_require_writable("durable.retry()");
+	if (read_run(fcinfo, PRIVILEGE_MANAGE, &row))
+		result = durable_requeue(DatumGetInt64(row.values[RUN_ID]), true);
+	if (result == REQUEUE_UNKNOWN)
+		error_unknown(PG_GETARG_TEXT_PP(0));
+	check_requeued(result, PG_GETARG_TEXT_PP(0));
+	PG_RETURN_TEXT_P(cstring_to_text(durable_run_status_name(RUN_PENDING)));
+}
+
+/* "<run id>~retry~<8 hex digits>" */
+static text *
+retry_id(text *run_id)
+{
+	uint32		number;
+	char	   *id;
+
+	if (!pg_strong_random(&number, sizeof(number)))
+		ereport(ERROR,
+				errcode(ERRCODE_INTERNAL_ERROR),
+				errmsg("could not generate random values"));
+	id = psprintf("%s~retry~%08x", text_to_cstring(run_id), number);
+	if (strlen(id) > DURABLE_NAME_MAX)
+		ereport(ERROR,
+				errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				errmsg("the id of a retry of run \"%s\" would be too long",
+					   text_to_cstring(run_id)),
+				errdetail("It must have between 1 and %d bytes.", DURABLE_NAME_MAX),
+				errhint("Start the workflow again with durable.start() and an id of your own."));
+	return cstring_to_text(id);
+}
+
+Datum
+durable_retry_with_input(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+	DurableWorkflow workflow;
+	DurableRunSpec spec = {.workflow = &workflow, .start_at = DT_NOBEGIN};
+	text	   *name;
+
+	durable_require_writable("durable.retry_with_input()");
+	spec.input = durable_arg_payload(fcinfo, 1, "input");
+	if (!read_run(fcinfo, PRIVILEGE_MANAGE, &row))
+		error_unknown(PG_GETARG_TEXT_PP(0));
+	name = DatumGetTextPP(row.values[RUN_WORKFLOW]);
+	if (!durable_workflow_find(DatumGetTextPP(row.values[RUN_NAMESPACE]), name, NULL, &workflow))
+		ereport(ERROR,
+				errcode(ERRCODE_UNDEFINED_OBJECT),
+				errmsg("workflow \"%s\" is not registered", text_to_cstring(name)));
+	spec.priority = DatumGetInt32(row.values[RUN_PRIORITY]);
+	spec.tags = row.nulls[RUN_TAGS] ? workflow.tags :
+		durable_tags_unite(workflow.tags, DatumGetArrayTypeP(row.values[RUN_TAGS]));
+	spec.search_attributes = row.nulls[RUN_SEARCH_ATTRIBUTES] ? NULL :
+		DatumGetPointer(row.values[RUN_SEARCH_ATTRIBUTES]);
+	spec.headers = row.nulls[RUN_HEADERS] ? NULL : DatumGetPointer(row.values[RUN_HEADERS]);
+	/* a random id that is taken is no reason to give up */
+	do
+		spec.run_id = retry_id(DatumGetTextPP(row.values[RUN_RUN_ID]));
+	while (!durable_run_start(&spec));
+	PG_RETURN_TEXT_P(spec.run_id);
+}
+
+Datum
+durable_redispatch(PG_FUNCTION_ARGS)
+{
+	DurableRow	row;
+	DurableRun	run;
+	int			lost = 0;
+
+	durable_require_writable("durable.redispatch()");
+	if (!read_run(fcinfo, PRIVILEGE_START, &row))
+		PG_RETURN_NULL();
+	durable_snapshot_push();
+	if (durable_run_open(&run, DatumGetInt64(row.values[RUN_ID]), true) == TM_Ok)
+	{
+		lost = durable_step_forget_lost(&run);
+		if (lost > 0)
+		{
+			durable_snapshot_push();
+			durable_run_wake(&run);
+			durable_snapshot_pop();
+		}
+		durable_run_close(&run);
+	}
+	durable_snapshot_pop();
+	CommandCounterIncrement();
+	PG_RETURN_INT32(lost);
+}
+
 Datum
 durable_signal(PG_FUNCTION_ARGS)
 {
@@ -233,9 +354,7 @@ durable_result(PG_FUNCTION_ARGS)
 	DurableRow	row;
 
 	if (!read_run(fcinfo, PRIVILEGE_READ, &row))
-		ereport(ERROR,
-				errcode(ERRCODE_UNDEFINED_OBJECT),
-				errmsg("run \"%s\" does not exist", text_to_cstring(PG_GETARG_TEXT_PP(0))));
+		error_unknown(PG_GETARG_TEXT_PP(0));
 	if (!durable_run_has_ended(&row))
 		ereport(ERROR,
 				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

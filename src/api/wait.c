@@ -107,7 +107,7 @@ register_waiter(Wait *wait)
 
 	for (int i = 0; i < n; i++)
 		keys[i] = durable_queue_key(wait->namespace, wait->queues[i]);
-	wait->registered = durable_waiter_begin(keys, wait->nqueues);
+	wait->registered = durable_waiter_begin(keys, wait->nqueues, InvalidOid);
 }
 
 /* Whatever a look allocates goes with it: a wait may look thousands of times. */
@@ -116,13 +116,16 @@ look_for_work(Wait *wait)
 {
 	TimestampTz now = durable_clock_now();
 	MemoryContext before = MemoryContextSwitchTo(wait->scratch);
+	int			moved = 0;
 	bool		found;
 
 	wait->next = DURABLE_POSITION_END;
-	if (!wait->atomic)
+	/* whoever claims what is ready moves what is due, in turn with it */
+	found = durable_ready_exists(wait->namespace, wait->queues, wait->nqueues);
+	if (!wait->atomic && !found)
 		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
-									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS);
-	found = durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
+									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS, &moved);
+	found = found || durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);
 	return found;

@@ -28,35 +28,18 @@
 #include "base/extension_state.h"
 #include "base/guc.h"
 #include "base/security.h"
-#include "base/wakeup.h"
-#include "engine/execute.h"
-#include "engine/turn.h"
-#include "store/ready.h"
+#include "engine/work.h"
 #include "store/run.h"
-#include "store/workflow.h"
 
 DURABLE_FUNCTION(durable_work);
 DURABLE_FUNCTION(durable_wait_for_run);
 
-typedef struct Work
+/* Inside a transaction block, or a function. */
+static bool
+is_atomic(FunctionCallInfo fcinfo)
 {
-	text	  **queues;			/* NULL: the role's own */
-	int			nqueues;
-	TimestampTz deadline;
-	int			left;			/* tasks it may still execute, or -1 */
-	bool		registered;
-} Work;
-
-static void
-must_not_be_atomic(FunctionCallInfo fcinfo, const char *procedure)
-{
-	if (fcinfo->context != NULL && IsA(fcinfo->context, CallContext) &&
-		!castNode(CallContext, fcinfo->context)->atomic)
-		return;
-	ereport(ERROR,
-			errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-			errmsg("%s cannot run inside a transaction block", procedure),
-			errhint("It commits as it goes; call it by itself."));
+	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic;
 }
 
 static TimestampTz
@@ -72,38 +55,12 @@ deadline_argument(FunctionCallInfo fcinfo, int n, const char *argument)
 	return durable_clock_add(durable_clock_now(), span);
 }
 
-/* One task of any namespace where the role has something; executed. */
-static bool
-work_once(Work *work, MemoryContext context)
-{
-	text	   *own = durable_owner_queue(GetUserId());
-	text	  **namespaces;
-	int			n;
-	bool		found = false;
-	MemoryContext before = MemoryContextSwitchTo(context);
-
-	namespaces = durable_namespaces_of(GetUserId(), &n);
-	for (int i = 0; i < n && !found; i++)
-	{
-		DurableWorkItem item;
-
-		found = durable_claim_work(namespaces[i], work->queues ? work->queues : &own,
-								   work->queues ? work->nqueues : 1, &item);
-		SPI_commit();
-		if (found)
-			durable_execute(&item);
-	}
-	MemoryContextSwitchTo(before);
-	MemoryContextReset(context);
-	return found;
-}
-
 static void
-sleep_until_work(Work *work)
+sleep_until_work(TimestampTz deadline)
 {
 	static uint32 wait_event = 0;
 	TimestampTz now = durable_clock_now();
-	double		ms = Min((work->deadline - now) / 1000.0, durable_poll_interval);
+	double		ms = Min((deadline - now) / 1000.0, durable_poll_interval);
 
 	if (wait_event == 0)
 		wait_event = compat_wait_event("DurableWork");
@@ -112,56 +69,58 @@ sleep_until_work(Work *work)
 					 Max(1, (long) ms), wait_event);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
-	AcceptInvalidationMessages();
-	durable_waiter_rearm();
 }
 
+/* At most "left" tasks, or as many as there are (-1). */
 static void
-work_until_done(Work *work)
+work_until_done(DurableWork *work, TimestampTz deadline, int left)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "durable work",
-												  ALLOCSET_DEFAULT_SIZES);
-
-	work->registered = durable_waiter_begin(NULL, 0);
-	PG_TRY();
+	while (left != 0)
 	{
-		while (work->left != 0)
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (work_once(work, context))
-				work->left -= work->left > 0;
-			else if (durable_clock_now() >= work->deadline)
-				break;
-			else
-				sleep_until_work(work);
-		}
+		CHECK_FOR_INTERRUPTS();
+		if (durable_work_once(work))
+			left -= left > 0;
+		else if (durable_clock_now() >= deadline)
+			break;
+		else
+			sleep_until_work(deadline);
 	}
-	PG_FINALLY();
-	{
-		durable_waiter_end();
-		durable_execute_end();
-	}
-	PG_END_TRY();
 }
 
 Datum
 durable_work(PG_FUNCTION_ARGS)
 {
-	Work		work = {.left = -1};
+	DurableWork work = {0};
+	volatile TimestampTz deadline;
+	volatile int left = -1;
 
 	durable_require_writable("durable.work()");
-	must_not_be_atomic(fcinfo, "durable.work()");
+	if (is_atomic(fcinfo))
+		ereport(ERROR,
+				errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				errmsg("durable.work() cannot run inside a transaction block"),
+				errdetail("It commits after each step, so that what is done stays done."),
+				errhint("Call it by itself, with autocommit."));
 	if (!PG_ARGISNULL(0))
 		work.queues = durable_arg_names(fcinfo, 0, "queues", &work.nqueues);
-	work.deadline = deadline_argument(fcinfo, 1, "duration");
+	deadline = deadline_argument(fcinfo, 1, "duration");
 	if (!PG_ARGISNULL(2))
-		work.left = durable_arg_count(fcinfo, 2, "max_tasks");
+		left = durable_arg_count(fcinfo, 2, "max_tasks");
 	durable_require_active();
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		ereport(ERROR,
 				errcode(ERRCODE_INTERNAL_ERROR),
 				errmsg("could not enter the server programming interface"));
-	work_until_done(&work);
+	durable_work_begin(&work, CurrentMemoryContext);
+	PG_TRY();
+	{
+		work_until_done(&work, deadline, left);
+	}
+	PG_FINALLY();
+	{
+		durable_work_end(&work);
+	}
+	PG_END_TRY();
 	SPI_finish();
 	PG_RETURN_VOID();
 }
@@ -197,7 +156,7 @@ run_row(TupleDesc desc, const DurableRow *row)
 }
 
 static void
-sleep_for_run(TimestampTz deadline, int *polls)
+sleep_for_run(TimestampTz deadline, bool atomic, int *polls)
 {
 	static uint32 wait_event = 0;
 	double		ms = Min((deadline - durable_clock_now()) / 1000.0,
@@ -205,7 +164,8 @@ sleep_for_run(TimestampTz deadline, int *polls)
 
 	if (wait_event == 0)
 		wait_event = compat_wait_event("DurableWaitForRun");
-	SPI_commit();
+	if (!atomic)
+		SPI_commit();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 Max(1, (long) ms), wait_event);
 	ResetLatch(MyLatch);
@@ -219,22 +179,28 @@ durable_wait_for_run(PG_FUNCTION_ARGS)
 	TupleDesc	desc = durable_result_desc(fcinfo);
 	TimestampTz deadline = deadline_argument(fcinfo, 1, "timeout");
 	bool		terminal = PG_ARGISNULL(2) || PG_GETARG_BOOL(2);
+	bool		atomic = is_atomic(fcinfo);
 	text	   *run_id;
 	DurableRow	row;
 	bool		done;
 	int			polls = 0;
 
-	must_not_be_atomic(fcinfo, "durable.wait_for_run()");
+	if (atomic && IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				errmsg("durable.wait_for_run() cannot wait in a transaction at isolation level %s",
+					   XactIsoLevel == XACT_SERIALIZABLE ? "serializable" : "repeatable read"),
+				errhint("Call it outside a transaction block, or at READ COMMITTED."));
 	if (PG_ARGISNULL(0))
 		durable_error_null("run_id");
 	run_id = PG_GETARG_TEXT_PP(0);
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+	if (SPI_connect_ext(atomic ? 0 : SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		ereport(ERROR,
 				errcode(ERRCODE_INTERNAL_ERROR),
 				errmsg("could not enter the server programming interface"));
 	while (look_at_run(run_id, terminal, &done, &row) && !done &&
 		   durable_clock_now() < deadline)
-		sleep_for_run(deadline, &polls);
+		sleep_for_run(deadline, atomic, &polls);
 	SPI_finish();
 	if (!look_at_run(run_id, terminal, &done, &row))
 		ereport(ERROR,

@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -61,6 +62,14 @@ durable_commit_claim_end(void)
 {
 	if (records_after_claim >= 0)
 		records_after_claim = pgWalUsage.wal_records;
+}
+
+/* Where claims must be on disk and the session's own setting let them not be. */
+void
+durable_commit_flush_claim(void)
+{
+	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF && !asynchronous_is_safe())
+		XLogFlush(XactLastCommitEnd);
 }
 
 static void

@@ -14,6 +14,10 @@
 extern void durable_commit_claim_begin(void);
 extern void durable_commit_claim_end(void);
 
+/* After the commit of a claim whose work can kill the server: it is on disk, wherever
+ * a claim must not be lost. */
+extern void durable_commit_flush_claim(void);
+
 extern void durable_commit_init(void);
 
 #endif							/* DURABLE_COMMIT_H */

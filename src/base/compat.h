@@ -13,10 +13,16 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "postmaster/bgworker.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/procarray.h"
+#include "storage/sinvaladt.h"
 #include "utils/acl.h"
 #include "utils/regproc.h"
 #include "utils/wait_event.h"
@@ -120,6 +126,44 @@ compat_may_execute(Oid function, Oid role)
 #endif
 }
 
+/* 16: one function tells who owns an object of any kind */
+static inline bool
+compat_owns_database(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, role);
+#else
+	return pg_database_ownercheck(database, role);
+#endif
+}
+
+static inline bool
+compat_owns_extension(Oid extension, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(ExtensionRelationId, extension, role);
+#else
+	return pg_extension_ownercheck(extension, role);
+#endif
+}
+
+static inline bool
+compat_may_connect(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(DatabaseRelationId, database, role, ACL_CONNECT) == ACLCHECK_OK;
+#else
+	return pg_database_aclcheck(database, role, ACL_CONNECT) == ACLCHECK_OK;
+#endif
+}
+
+/* 17: a background worker may be a role that must not log in */
+#if PG_VERSION_NUM >= 170000
+#define COMPAT_ANY_ROLE BGWORKER_BYPASS_ROLELOGINCHECK
+#else
+#define COMPAT_ANY_ROLE 0
+#endif
+
 /* 18: the scan can count index searches for EXPLAIN */
 static inline IndexScanDesc
 compat_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
@@ -129,6 +173,17 @@ compat_index_beginscan(Relation heap, Relation index, Snapshot snapshot,
 	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
 #else
 	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* 17: a backend's number counts from 0 and is called so */
+static inline PGPROC *
+compat_vxid_proc(const VirtualTransactionId *vxid)
+{
+#if PG_VERSION_NUM >= 170000
+	return vxid->procNumber == INVALID_PROC_NUMBER ? NULL : ProcNumberGetProc(vxid->procNumber);
+#else
+	return vxid->backendId == InvalidBackendId ? NULL : BackendIdGetProc(vxid->backendId);
 #endif
 }
 

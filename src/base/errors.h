@@ -30,6 +30,9 @@
 /* the body failed its run with fail_run() and gave no code */
 #define ERRCODE_DURABLE_RUN_FAILED MAKE_SQLSTATE('W', 'F', '0', '0', '7')
 
+/* nobody picked a step up in time, or whoever did fell silent */
+#define ERRCODE_DURABLE_STEP_TIMED_OUT MAKE_SQLSTATE('W', 'F', '0', '0', '8')
+
 /* 22004: an argument that must not be null is */
 extern void durable_error_null(const char *argument) __attribute__((noreturn));
 

@@ -83,21 +83,27 @@ identity_matches(void)
 	return matches && rows == 1;
 }
 
-void
-durable_require_active(void)
+bool
+durable_is_active(void)
 {
 	if (known_active)
-		return;
+		return true;
 	/* set first: an invalidation that arrives while reading clears it again */
 	known_active = true;
 	identity_table = durable_rel(REL_IDENTITY);
-	if (IsBinaryUpgrade || !identity_matches())
-	{
-		known_active = false;
+	if (!IsBinaryUpgrade && identity_matches())
+		return true;
+	known_active = false;
+	return false;
+}
+
+void
+durable_require_active(void)
+{
+	if (!durable_is_active())
 		ereport(ERROR,
 				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				errmsg("this database is a copy and hands out no work"),
 				errdetail("Its durable data was restored from a dump or written in another cluster or database."),
 				errhint("If the original no longer runs this work, the owner of the extension can call durable.activate()."));
-	}
 }

@@ -13,6 +13,8 @@
 /* 55000 in a restored or cloned copy of a database, until somebody activates it */
 extern void durable_require_active(void);
 
+extern bool durable_is_active(void);
+
 /* The identity of this cluster, as durable.identity stores it. */
 extern int64 durable_system_identifier(void);
 

@@ -17,15 +17,19 @@
 #include "base/guc.h"
 
 bool		durable_async_claim = true;
+bool		durable_background = true;
 int			durable_careful_period = 300;
 int			durable_clock_offset = 0;
 int			durable_heartbeat_interval = 10000;
 int			durable_max_payload = 1024;
 int			durable_max_reclaims = 3;
+int			durable_max_recovery_attempts = -1;
 char	   *durable_namespace = NULL;
 int			durable_poll_interval = 200;
 int			durable_result_retention = 7 * 24 * 60;
 bool		durable_use_scan_hints = true;
+int			durable_worker_idle_timeout = 60000;
+int			durable_workers = 4;
 
 static void
 define_session_settings(void)
@@ -60,6 +64,11 @@ define_limits(void)
 							NULL,
 							&durable_max_reclaims, 3, 0, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.max_recovery_attempts",
+							"How many lapsed claims of a run's turns are taken over in all before the run is dead.",
+							"-1 sets no limit over the whole life of a run.",
+							&durable_max_recovery_attempts, -1, -1, INT_MAX,
+							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("durable.poll_interval",
 							"How often a waiting session looks for work that no wake-up announced.",
 							"With shared_preload_libraries the wait is woken at commit and looks at most five times less often.",
@@ -70,6 +79,26 @@ define_limits(void)
 							"-1 keeps results until they are acknowledged.",
 							&durable_result_retention, 7 * 24 * 60, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MIN, NULL, NULL, NULL);
+}
+
+static void
+define_worker_settings(void)
+{
+	DefineCustomBoolVariable("durable.background",
+							 "Lets background workers serve the database.",
+							 "For the server or, with ALTER DATABASE, for one database. Needs shared_preload_libraries.",
+							 &durable_background, true,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.worker_idle_timeout",
+							"How long a background worker that executes work stays when it finds none.",
+							"-1 keeps it for ever.",
+							&durable_worker_idle_timeout, 60000, -1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.workers",
+							"How many background workers execute work in a database at once.",
+							"0 leaves the execution to durable.work().",
+							&durable_workers, 4, 0, 1000,
+							PGC_SUSET, 0, NULL, NULL, NULL);
 }
 
 static void
@@ -98,6 +127,7 @@ durable_guc_init(void)
 {
 	define_session_settings();
 	define_limits();
+	define_worker_settings();
 	define_expert_settings();
 	MarkGUCPrefixReserved("durable");
 }

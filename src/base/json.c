@@ -7,11 +7,15 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/numeric.h"
+#include "utils/timestamp.h"
 
 #include "base/json.h"
 
@@ -155,6 +159,15 @@ durable_json_merge(Jsonb *object, Jsonb *more)
 											  JsonbPGetDatum(more)));
 }
 
+static void
+push_null(JsonbParseState **state, const char *key)
+{
+	JsonbValue	value = {.type = jbvNull};
+
+	push_key(state, key);
+	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
 Jsonb *
 durable_json_with(Jsonb *object, const char *key, Jsonb *value)
 {
@@ -164,6 +177,87 @@ durable_json_with(Jsonb *object, const char *key, Jsonb *value)
 	durable_json_add_value(&state, key, value);
 	return durable_json_merge(object,
 							  JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+}
+
+Jsonb *
+durable_json_settled(const char *status, const char *key, Jsonb *value)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	durable_json_add_string(&state, "status", status);
+	if (value == NULL)
+		push_null(&state, key);
+	else
+		durable_json_add_value(&state, key, value);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+Jsonb *
+durable_json_rejected(const char *reason)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	value;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	push_key(&state, "retryable");
+	value.type = jbvBool;
+	value.val.boolean = false;
+	pushJsonbValue(&state, WJB_VALUE, &value);
+	durable_json_add_string(&state, "reason", reason);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+#define MESSAGE_KEPT 500
+
+static void
+push_attempt(JsonbParseState **state, Jsonb *error, int attempt, TimestampTz at)
+{
+	char	   *message = durable_json_string(error, "message");
+	char		time[MAXDATELEN + 1];
+
+	if (message != NULL)
+		message[pg_mbcliplen(message, strlen(message), MESSAGE_KEPT)] = '\0';
+	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	durable_json_add_int(state, "attempt", attempt);
+	(void) JsonEncodeDateTime(time, TimestampTzGetDatum(at), TIMESTAMPTZOID, NULL);
+	durable_json_add_string(state, "at", time);
+	durable_json_add_string(state, "code", durable_json_string(error, "code"));
+	durable_json_add_string(state, "message", message);
+	pushJsonbValue(state, WJB_END_OBJECT, NULL);
+}
+
+/* The last of the elements of the previous error's list. */
+static void
+push_previous(JsonbParseState **state, Jsonb *previous)
+{
+	JsonbValue	space;
+	JsonbValue *list;
+	JsonbContainer *elements;
+	int			n;
+
+	if (previous == NULL || !JB_ROOT_IS_OBJECT(previous))
+		return;
+	list = getKeyJsonValueFromContainer(&previous->root, "attempts", strlen("attempts"), &space);
+	if (list == NULL || list->type != jbvBinary ||
+		!JsonContainerIsArray(list->val.binary.data))
+		return;
+	elements = list->val.binary.data;
+	n = JsonContainerSize(elements);
+	for (int i = Max(0, n - DURABLE_ATTEMPTS_KEPT + 1); i < n; i++)
+		pushJsonbValue(state, WJB_ELEM, getIthJsonbValueFromContainer(elements, i));
+}
+
+Jsonb *
+durable_json_attempt(Jsonb *error, Jsonb *previous, int attempt, int64 at)
+{
+	JsonbParseState *state = NULL;
+
+	pushJsonbValue(&state, WJB_BEGIN_ARRAY, NULL);
+	push_previous(&state, previous);
+	push_attempt(&state, error, attempt, at);
+	return durable_json_with(error, "attempts",
+							 JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_ARRAY, NULL)));
 }
 
 Jsonb *

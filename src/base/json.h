@@ -39,6 +39,20 @@ extern Jsonb *durable_json_merge(Jsonb *object, Jsonb *more);
 /* the object with one more key */
 extern Jsonb *durable_json_with(Jsonb *object, const char *key, Jsonb *value);
 
+/* {"status": …, key: …}; a NULL value is null */
+extern Jsonb *durable_json_settled(const char *status, const char *key, Jsonb *value);
+
+/* {"retryable": false, "reason": …} */
+extern Jsonb *durable_json_rejected(const char *reason);
+
+/*
+ * The error of an attempt with the key "attempts": a list of
+ * {"at": …, "code": …, "attempt": …, "message": …}, those of the previous error and
+ * this one, the last DURABLE_ATTEMPTS_KEPT of them, long messages cut.
+ */
+#define DURABLE_ATTEMPTS_KEPT 10
+extern Jsonb *durable_json_attempt(Jsonb *error, Jsonb *previous, int attempt, int64 at);
+
 /* An error as the API promises it: an object. A string or any other value
  * becomes its message. */
 extern Jsonb *durable_json_error_from(Jsonb *given);

@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * names.c
- *	  Comparing texts, and enum labels as they are stored.
+ *	  Comparing texts, sets of tags, and enum labels as they are stored.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "utils/builtins.h"
 
@@ -41,4 +42,34 @@ durable_label_index(Datum value, const char *const *labels, int n, const char *w
 			errcode(ERRCODE_DATA_CORRUPTED),
 			errmsg("%s is \"%s\", which is not known", what, text_to_cstring(label)));
 	return -1;
+}
+
+ArrayType *
+durable_tags_unite(ArrayType *a, ArrayType *b)
+{
+	ArrayType  *both[2] = {a, b};
+	Datum	   *tags = NULL;
+	int			n = 0;
+
+	for (int i = 0; i < 2; i++)
+	{
+		Datum	   *elements;
+		bool	   *nulls;
+		int			count;
+
+		deconstruct_array(both[i], TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &count);
+		tags = tags == NULL ? palloc(sizeof(Datum) * Max(count, 1)) :
+			repalloc(tags, sizeof(Datum) * Max(n + count, 1));
+		for (int j = 0; j < count; j++)
+		{
+			int			k = 0;
+
+			while (!nulls[j] && k < n &&
+				   strcmp(TextDatumGetCString(tags[k]), TextDatumGetCString(elements[j])) != 0)
+				k++;
+			if (!nulls[j] && k == n)
+				tags[n++] = elements[j];
+		}
+	}
+	return construct_array(tags, n, TEXTOID, -1, false, TYPALIGN_INT);
 }

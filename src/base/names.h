@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * names.h
- *	  Comparing texts, and enum labels as they are stored.
+ *	  Comparing texts, sets of tags, and enum labels as they are stored.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,8 +10,13 @@
 
 #include "postgres.h"
 
+#include "utils/array.h"
+
 extern bool durable_text_same(const text *a, const text *b);
 extern bool durable_text_is(const text *a, const char *b);
+
+/* The tags of both, without nulls and duplicates. */
+extern ArrayType *durable_tags_unite(ArrayType *a, ArrayType *b);
 
 /* Which of the labels the stored text is, by name and never by number. XX001 when
  * it is none of them; "what" says what has it. */

@@ -18,7 +18,7 @@
 #include "executor/spi.h"
 #include "utils/snapshot.h"
 
-#define DURABLE_PLAN_ARGS 10
+#define DURABLE_PLAN_ARGS 16
 
 typedef struct DurablePlan
 {

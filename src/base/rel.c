@@ -67,6 +67,13 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_WAITER_PKEY] = "waiter_pkey",
 	[IDX_SIGNAL_PKEY] = "signal_buffer_pkey",
 	[IDX_RUN_LOG] = "run_log_pkey",
+	[REL_TASK_DEADLINE] = "task_deadline",
+	[IDX_DEADLINE_PKEY] = "task_deadline_pkey",
+	[IDX_DEADLINE_DUE] = "task_deadline_due",
+	[REL_SCHEDULE] = "schedule",
+	[IDX_SCHEDULE_PKEY] = "schedule_pkey",
+	[IDX_SCHEDULE_NEXT_FIRE] = "schedule_next_fire",
+	[IDX_SCHEDULE_LAST_WINDOW] = "schedule_last_window",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

@@ -255,17 +255,27 @@ extension_owner(void)
 	return owner;
 }
 
-void
-durable_security_enter(DurableSecurity *saved)
+static void
+switch_to(Oid role, int context, DurableSecurity *saved)
 {
-	Oid			owner = extension_owner();
-
 	GetUserIdAndSecContext(&saved->user, &saved->context);
 	saved->guc_level = NewGUCNestLevel();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp",
 							 PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
-	SetUserIdAndSecContext(owner, saved->context | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext(role, saved->context | context);
+}
+
+void
+durable_security_enter(DurableSecurity *saved)
+{
+	switch_to(extension_owner(), SECURITY_LOCAL_USERID_CHANGE, saved);
+}
+
+void
+durable_security_become(Oid role, DurableSecurity *saved)
+{
+	switch_to(role, SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION, saved);
 }
 
 void

@@ -43,6 +43,8 @@ typedef struct DurableSecurity
 } DurableSecurity;
 
 extern void durable_security_enter(DurableSecurity *saved);
+/* Run a function of that role's in whoever's session: as the role, fenced in. */
+extern void durable_security_become(Oid role, DurableSecurity *saved);
 extern void durable_security_leave(const DurableSecurity *saved);
 
 /* Deletes what dropped roles left; between durable_plan_begin() and _end(). */

@@ -20,6 +20,7 @@
 #include "base/hint.h"
 #include "base/shmem.h"
 #include "base/wakeup.h"
+#include "base/workers.h"
 
 DurableShared *durable_shared = NULL;
 
@@ -34,7 +35,8 @@ request_shared_memory(void)
 	RequestAddinShmemSpace(MAXALIGN(sizeof(DurableShared)));
 	RequestAddinShmemSpace(durable_hint_shmem_size());
 	RequestAddinShmemSpace(durable_wakeup_shmem_size());
-	RequestNamedLWLockTranche("durable", 1);
+	RequestAddinShmemSpace(durable_workers_shmem_size());
+	RequestNamedLWLockTranche("durable", 2);
 }
 
 /*
@@ -79,7 +81,8 @@ startup_shared_memory(void)
 	if (!found)
 		initialize_shared(durable_shared);
 	durable_hint_shmem_startup();
-	durable_wakeup_shmem_startup(&GetNamedLWLockTranche("durable")->lock);
+	durable_wakeup_shmem_startup(&GetNamedLWLockTranche("durable")[0].lock);
+	durable_workers_shmem_startup(&GetNamedLWLockTranche("durable")[1].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 

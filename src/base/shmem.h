@@ -4,7 +4,7 @@
  *	  The extension's shared memory, there only when the library was named in
  *	  shared_preload_libraries.
  *
- * Each part (scan hints, waiters) declares its own size and set-up; this file
+ * Each part (scan hints, waiters, workers) declares its own size and set-up; this file
  * lays them out. Everything in it is an optimisation: it starts empty after
  * every crash, and all functions work without it.
  *

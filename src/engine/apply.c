@@ -24,8 +24,10 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "engine/apply.h"
+#include "engine/check.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/step.h"
 #include "store/delayed.h"
 #include "store/ready.h"
 #include "store/signal.h"
@@ -70,17 +72,25 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->namespace = copy_text(&row, RUN_NAMESPACE);
 		turn->priority = DatumGetInt32(row.values[RUN_PRIORITY]);
 		turn->wakes = DatumGetInt32(row.values[RUN_WAKES]);
-		turn->started = !row.nulls[RUN_STARTED_AT];
 		turn->headers = row.nulls[RUN_HEADERS] ? NULL :
 			DatumGetJsonbPCopy(row.values[RUN_HEADERS]);
+		/* a run that was requeued starts again */
+		turn->started = !row.nulls[RUN_STARTED_AT] &&
+			durable_run_status(&row) != RUN_PENDING;
 		turn->input = row.nulls[RUN_INPUT] ? NULL : DatumGetJsonbPCopy(row.values[RUN_INPUT]);
 		turn->history = durable_checkpoints_load(id, &turn->nhistory);
+		turn->first_unsaved = turn->nhistory;
 		turn->space = Max(16, turn->nhistory);
 		turn->history = repalloc_huge(turn->history, sizeof(DurableCheckpoint) * turn->space);
+		turn->operations = turn->logs = NIL;
+		turn->attributes = NULL;
+		turn->fan_changed = false;
+		turn->done = 0;
 		turn->body = InvalidOid;
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
-			turn->workflow.owner == GetUserId() && turn->workflow.body != NULL)
+			turn->workflow.owner == GetUserId() && turn->workflow.body != NULL &&
+			durable_check_exists(turn->workflow.input_check))
 			turn->body = durable_function_find(turn->workflow.body, &turn->body_strict);
 	}
 	durable_snapshot_pop();
@@ -98,7 +108,8 @@ lease_is_there(const DurableTurn *turn, const DurableLease *lease)
 	return !turn->external || durable_lease_find(&lease->token, &current);
 }
 
-/* Only the claim's own holder adds to a history; it may do so twice at once. */
+/* Only the claim's own holder adds to a history, but it may do so twice at once: whether
+ * what an external turn is about to write was written meanwhile. */
 static bool
 history_has_grown(const DurableTurn *turn)
 {
@@ -109,14 +120,19 @@ history_has_grown(const DurableTurn *turn)
 		return false;
 	grown = durable_checkpoints_end(turn->run) != turn->history_end;
 	for (int i = 0; i < turn->nhistory && !grown; i++)
-		grown = !turn->history[i].stored && turn->history[i].seq < turn->history_end &&
-			durable_checkpoint_find(turn->run, turn->history[i].seq, &other);
+	{
+		const DurableCheckpoint *checkpoint = &turn->history[i];
+
+		grown = checkpoint->unsaved && checkpoint->seq < turn->history_end &&
+			durable_checkpoint_find(turn->run, checkpoint->seq, &other) &&
+			(!checkpoint->stored || other.status != CHECKPOINT_PENDING);
+	}
 	return grown;
 }
 
-/* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
+/* Locks the claim; the run is locked already. */
 static DurableApplied
-open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
+lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const DurableRun *run)
 {
 	DurableProbe by_id;
 	DurableRow	task;
@@ -124,17 +140,12 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	bool		holds;
 	bool		grown = false;
 
-	durable_snapshot_push();
-	if (durable_run_open(run, turn->run, true) != TM_Ok)
-	{
-		durable_snapshot_pop();
+	if (durable_run_has_ended(&run->row))
 		return APPLY_LOST;
-	}
 	durable_snapshot_push();
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	durable_writer_open(&writer, REL_TASK);
-	holds = !durable_run_has_ended(&run->row) &&
-		durable_task_find_number(&by_id, turn->run, &task) &&
+	holds = durable_task_find_number(&by_id, turn->run, &task) &&
 		durable_task_held_by(&task, lease->id) && lease_is_there(turn, lease) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
 	if (holds)
@@ -148,12 +159,32 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 	durable_writer_close(&writer);
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
-	if (holds && !grown &&
-		(!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes))
-		return APPLIED;
-	durable_run_close(run);
-	durable_snapshot_pop();
-	return holds ? APPLY_AGAIN : APPLY_LOST;
+	if (!holds)
+		return APPLY_LOST;
+	return !grown &&
+		(!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes) ?
+		APPLIED : APPLY_AGAIN;
+}
+
+/* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
+static DurableApplied
+open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
+{
+	DurableApplied result;
+
+	durable_snapshot_push();
+	if (durable_run_open(run, turn->run, true) != TM_Ok)
+	{
+		durable_snapshot_pop();
+		return APPLY_LOST;
+	}
+	result = lock_claim(turn, lease, check_wakes, run);
+	if (result != APPLIED)
+	{
+		durable_run_close(run);
+		durable_snapshot_pop();
+	}
+	return result;
 }
 
 static void
@@ -161,46 +192,6 @@ close_claimed(DurableRun *run)
 {
 	durable_run_close(run);
 	durable_snapshot_pop();
-}
-
-static void
-dispatch_step(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint *checkpoint)
-{
-	DurableTables tables;
-	DurableHandler handler;
-	DurableRow	row;
-	text	   *queue = op->target;
-	int32		priority = op->has_priority ? op->priority : turn->priority;
-
-	if (queue == NULL)
-		queue = durable_handler_find(turn->namespace, checkpoint->name, &handler) ?
-			durable_owner_queue(handler.owner) : checkpoint->name;
-	checkpoint->task = durable_sequence_next(SEQ_TASK);
-	for (int i = 0; i < TASK_COLUMNS; i++)
-		durable_row_set_null(&row, i);
-	durable_row_set(&row, TASK_ID, Int64GetDatum(checkpoint->task));
-	durable_row_set(&row, TASK_CREATED_AT, TimestampTzGetDatum(durable_clock_now()));
-	durable_row_set(&row, TASK_PRIORITY, Int32GetDatum(priority));
-	durable_row_set(&row, TASK_ATTEMPT, Int32GetDatum(1));
-	durable_row_set(&row, TASK_MAX_ATTEMPTS, Int32GetDatum(op->retries));
-	durable_row_set(&row, TASK_RECLAIMS, Int32GetDatum(0));
-	durable_row_set(&row, TASK_SEQ, Int32GetDatum(op->seq));
-	durable_row_set_pointer(&row, TASK_BACKOFF, op->backoff);
-	durable_row_set_pointer(&row, TASK_BACKOFF_MAX, op->backoff_max);
-	durable_row_set(&row, TASK_BACKOFF_EXP, BoolGetDatum(op->exponential));
-	durable_row_set(&row, TASK_JITTER, BoolGetDatum(op->jitter));
-	durable_row_set(&row, TASK_NAMESPACE, PointerGetDatum(turn->namespace));
-	durable_row_set(&row, TASK_QUEUE, PointerGetDatum(queue));
-	durable_row_set(&row, TASK_NAME, PointerGetDatum(checkpoint->name));
-	durable_row_set(&row, TASK_KIND, CStringGetTextDatum("step"));
-	durable_row_set(&row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
-	durable_row_set_pointer(&row, TASK_HEADERS, turn->headers);
-	durable_row_set_pointer(&row, TASK_INPUT, checkpoint->input);
-	durable_tables_init(&tables);
-	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
-	durable_ready_insert(durable_tables_get(&tables, TABLE_READY), checkpoint->task,
-						 priority, turn->namespace, queue);
-	durable_tables_close(&tables);
 }
 
 static void
@@ -214,7 +205,7 @@ complete(DurableTurn *turn, DurableCheckpoint *checkpoint, DurableCheckpointStat
 	checkpoint->error = error == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(error));
 	checkpoint->finished_at = durable_clock_now();
 	checkpoint->wake_at = 0;
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 	MemoryContextSwitchTo(before);
 }
 
@@ -322,12 +313,11 @@ write_logs(DurableTurn *turn)
 	turn->logs = NIL;
 }
 
-/* The operations' effects, then every checkpoint that is new or has changed.
- * Returns when to look again at what was busy, or 0. */
+/* What the operations below a position ask for. Returns when to look again at what was
+ * busy, or 0. */
 static int64
-write_history(DurableTurn *turn)
+do_operations(DurableTurn *turn, int below)
 {
-	DurableWriter writer;
 	ListCell   *lc;
 	int64		recheck = 0;
 
@@ -337,8 +327,11 @@ write_history(DurableTurn *turn)
 		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
 		int64		wait = 0;
 
+		if (op->seq >= below)
+			continue;
+		turn->operations = foreach_delete_current(turn->operations, lc);
 		if (checkpoint->kind == KIND_STEP)
-			dispatch_step(turn, op, checkpoint);
+			durable_step_dispatch(turn, op);
 		else if (checkpoint->kind == KIND_SIGNAL)
 			wait = register_signal(turn, checkpoint);
 		else if (checkpoint->kind == KIND_CHILD)
@@ -346,23 +339,38 @@ write_history(DurableTurn *turn)
 		if (wait != 0 && (recheck == 0 || wait < recheck))
 			recheck = wait;
 	}
-	turn->operations = NIL;
+	return recheck;
+}
+
+/* The operations' effects, then every checkpoint that is new or has changed, below a
+ * position. What was logged, and all about the run's row, goes along in any case. */
+static int64
+write_history(DurableTurn *turn, int below)
+{
+	DurableWriter writer;
+	int64		recheck = do_operations(turn, below);
+	int			end = Min(below, turn->nhistory);
+
+	turn->done = 0;
 	write_logs(turn);
 	durable_writer_open(&writer, REL_CHECKPOINT);
-	for (int i = 0; i < turn->nhistory; i++)
+	for (int i = turn->first_unsaved; i < end; i++)
 	{
 		DurableCheckpoint *checkpoint = &turn->history[i];
 
-		if (!checkpoint->changed)
+		if (!checkpoint->unsaved)
 			continue;
 		/* a wait that is over in another way than by its signal */
 		if (checkpoint->kind == KIND_SIGNAL && checkpoint->stored &&
 			checkpoint->status != CHECKPOINT_PENDING)
 			(void) durable_waiter_remove(turn->namespace, checkpoint->name,
 										 turn->run, checkpoint->seq);
+		if (checkpoint->status == CHECKPOINT_CANCELLED && checkpoint->task != 0)
+			durable_run_drop_task(checkpoint->task, 0);
 		durable_checkpoint_write(&writer, turn->run, checkpoint);
 	}
 	durable_writer_close(&writer);
+	turn->first_unsaved = Max(turn->first_unsaved, end);
 	return recheck;
 }
 
@@ -374,7 +382,9 @@ update_run(DurableTurn *turn, DurableRun *run)
 
 	if (!turn->started)
 	{
-		durable_row_set(&run->row, RUN_STARTED_AT, TimestampTzGetDatum(durable_clock_now()));
+		if (run->row.nulls[RUN_STARTED_AT])
+			durable_row_set(&run->row, RUN_STARTED_AT,
+							TimestampTzGetDatum(durable_clock_now()));
 		durable_run_set_status(&run->row, RUN_RUNNING);
 		turn->started = changed = true;
 	}
@@ -388,32 +398,39 @@ update_run(DurableTurn *turn, DurableRun *run)
 		turn->attributes = NULL;
 		changed = true;
 	}
+	if (turn->fan_changed)
+	{
+		durable_step_store_window(turn, &run->row);
+		changed = true;
+	}
 	return changed;
 }
 
-/* Whether this replay has ended a wait that a delivery may have ended, too. */
+/* Whether this replay has ended a wait, or called off a step, that a delivery may
+ * have ended, too. */
 static bool
 rests_on_waits(const DurableTurn *turn)
 {
-	for (int i = 0; i < turn->nhistory; i++)
+	for (int i = turn->first_unsaved; i < turn->nhistory; i++)
 	{
 		const DurableCheckpoint *checkpoint = &turn->history[i];
 
-		if (checkpoint->changed && checkpoint->stored && checkpoint->kind == KIND_SIGNAL)
+		if (checkpoint->unsaved && checkpoint->stored &&
+			(checkpoint->kind == KIND_SIGNAL || checkpoint->kind == KIND_STEP))
 			return true;
 	}
 	return false;
 }
 
 DurableApplied
-durable_apply_step(DurableTurn *turn, const DurableLease *lease)
+durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 {
 	DurableRun	run;
 	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 
 	if (result != APPLIED)
 		return result;
-	(void) write_history(turn);
+	(void) write_history(turn, below);
 	if (update_run(turn, &run))
 		durable_run_update(&run);
 	close_claimed(&run);
@@ -421,25 +438,36 @@ durable_apply_step(DurableTurn *turn, const DurableLease *lease)
 	return APPLIED;
 }
 
-/* How many results of the awaited range are out; -1: it waits for no range. */
+/* Where the history has the end of the awaited range; -1: it waits for no range. A
+ * worker outside may have named a range that goes beyond what it asked for. */
 static int
-results_awaited(const DurableTurn *turn)
+last_in_range(const DurableTurn *turn)
 {
-	int			left = 0;
+	int			i;
 
 	if (turn->awaited_first < 0)
 		return -1;
-	if (turn->external)
+	if (!turn->external)
+		return turn->awaited_last;
+	i = turn->nhistory - 1;
+	while (i >= 0 && turn->history[i].seq > turn->awaited_last)
+		i--;
+	return i;
+}
+
+/* A result of the awaited range that is out; -1: none, or it waits for no range. The
+ * last, because that one mostly comes last. */
+static int
+result_awaited(const DurableTurn *turn)
+{
+	for (int i = last_in_range(turn); i >= 0; i--)
 	{
-		for (int i = 0; i < turn->nhistory; i++)
-			left += turn->history[i].status == CHECKPOINT_PENDING &&
-				turn->history[i].seq >= turn->awaited_first &&
-				turn->history[i].seq <= turn->awaited_last;
-		return left;
+		if (turn->history[i].seq < turn->awaited_first)
+			break;
+		if (turn->history[i].status == CHECKPOINT_PENDING)
+			return turn->history[i].seq;
 	}
-	for (int i = turn->awaited_first; i <= turn->awaited_last; i++)
-		left += turn->history[i].status == CHECKPOINT_PENDING;
-	return left;
+	return -1;
 }
 
 /* Whether what the suspended turn asked for came with the registration. */
@@ -450,18 +478,18 @@ something_came(const DurableTurn *turn, const DurableCheckpoint *last, bool was_
 }
 
 static void
-park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int left)
+park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int on)
 {
 	DurableRow *row = &run->row;
 
 	(void) update_run(turn, run);
 	durable_run_set_status(row, RUN_SUSPENDED);
 	durable_row_set_null(row, RUN_WAKE_AT);
-	if (left > 0)
+	if (on >= 0)
 	{
 		durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(turn->awaited_first));
 		durable_row_set(row, RUN_AWAITED_LAST, Int32GetDatum(turn->awaited_last));
-		durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
+		durable_row_set(row, RUN_AWAITED_ON, Int32GetDatum(on));
 		durable_row_set(row, RUN_FAIL_FAST, BoolGetDatum(turn->fail_fast));
 	}
 	if (wake_at != 0)
@@ -513,7 +541,7 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 
 	if (result != APPLIED)
 		return result;
-	recheck = write_history(turn);
+	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
 	if (last != NULL && something_came(turn, last, was_pending))
 	{
 		if (update_run(turn, &run))
@@ -526,7 +554,7 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 
 		if (recheck != 0 && (wake_at == 0 || soon < wake_at))
 			wake_at = soon;
-		park(turn, &run, wake_at, results_awaited(turn));
+		park(turn, &run, wake_at, result_awaited(turn));
 		(void) end_claim(turn, lease);
 	}
 	close_claimed(&run);
@@ -626,14 +654,14 @@ durable_apply_external(DurableTurn *turn, const DurableLease *lease)
 	if (result != APPLIED)
 		return result;
 	refresh_waits(turn);
-	recheck = write_history(turn);
+	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
 	wake_at = first_wake(turn, &again);
 	/* whatever came while the turn was out, the worker has not seen */
 	again = again || DatumGetInt32(run.row.values[RUN_WAKES]) != turn->wakes;
 	if (recheck != 0 && (wake_at == 0 || durable_clock_now() + recheck < wake_at))
 		wake_at = durable_clock_now() + recheck;
 	if (!again)
-		park(turn, &run, wake_at, results_awaited(turn));
+		park(turn, &run, wake_at, result_awaited(turn));
 	else if (update_run(turn, &run))
 		durable_run_update(&run);
 	/* the fence of a parked turn: its round is gone, or the task has left it */
@@ -661,13 +689,11 @@ static bool
 check_end(DurableRun *run, void *arg)
 {
 	EndCheck   *check = arg;
-	DurableRun	again;
 
-	check->result = open_claimed(check->turn, check->lease, !check->turn->external, &again);
+	check->result = lock_claim(check->turn, check->lease, !check->turn->external, run);
 	if (check->result != APPLIED)
 		return false;
-	close_claimed(&again);
-	(void) write_history(check->turn);
+	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);
 	return true;
 }

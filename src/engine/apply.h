@@ -21,13 +21,17 @@ typedef enum DurableApplied
 	APPLY_LOST					/* nothing written: the claim or the run is gone */
 } DurableApplied;
 
+/* more than any history has */
+#define DURABLE_ALL_POSITIONS PG_INT32_MAX
+
 /* Reads the run and its history; false: it has ended, or is unknown. The turn's
  * workflow may be missing: then body is InvalidOid. */
 extern bool durable_turn_load(DurableTurn *turn, int64 run);
 
-/* After a local step was executed in this transaction: its checkpoint and all
- * that is new. */
-extern DurableApplied durable_apply_step(DurableTurn *turn, const DurableLease *lease);
+/* The history below a position, that of a local step which was executed in this
+ * transaction, or all. APPLY_AGAIN only when that rests on what may have come. */
+extern DurableApplied durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below);
+/* All of it, and the decision. */
 extern DurableApplied durable_apply_suspend(DurableTurn *turn, const DurableLease *lease);
 /* The same for a decision from outside. Where the run waits for nothing that is not
  * there, or something came while the turn was out, its next turn is ready and the

@@ -23,6 +23,7 @@
 #include "base/ids.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/queue.h"
 #include "store/ready.h"
@@ -123,6 +124,7 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	}
 	else if (round->lease.queue != queue)
 		round->lease.queue = cstring_to_text("");
+	durable_timeout_claimed(&task, round->lease.id, round->now);
 	round->sink(&task, &round->lease, round->arg);
 	round->lease.ids[round->lease.nids++] = id;
 }
@@ -155,19 +157,54 @@ take_ready(Round *round, Snapshot snapshot)
 	durable_writer_close(&writer);
 }
 
+/*
+ * Due tasks are older than what came since, so they go first. By the thousand, all
+ * due at once, they would keep new work waiting until the last of them is done. So a
+ * session that found more due tasks than it may move takes as many again of whatever
+ * is ready before it moves more; unless nothing is ready.
+ */
+static int	owed_to_ready = 0;
+
+static void
+move_due(const Round *round)
+{
+	const DurableClaim *claim = round->claim;
+	bool		block = IsTransactionBlock();
+	int			wanted = claim->max_tasks - round->lease.nids;
+	int			max = block ? wanted : Max(wanted, DURABLE_CLAIM_TASKS);
+	int			moved = 0;
+
+	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, round->now, max,
+							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS, &moved);
+	owed_to_ready = moved < max ? 0 : Min(moved, PG_INT32_MAX / 2) * 2;
+}
+
+/* Leaves its snapshot pushed. */
+static void
+take(Round *round)
+{
+	take_ready(round, durable_snapshot_push());
+	owed_to_ready -= Min(owed_to_ready, round->lease.nids);
+}
+
 int
 durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 {
 	Round		round = {.claim = claim, .sink = sink, .arg = arg};
-	bool		block = IsTransactionBlock();
+	bool		later = owed_to_ready > 0;
 
 	round.now = durable_clock_now();
 	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
 	durable_commit_claim_begin();
-	(void) durable_maintain(claim->namespace, claim->queues, claim->nqueues, round.now,
-							block ? claim->max_tasks : Max(claim->max_tasks, DURABLE_CLAIM_TASKS),
-							block ? DURABLE_BLOCK_ROUNDS : DURABLE_CLAIM_ROUNDS);
-	take_ready(&round, durable_snapshot_push());
+	if (!later)
+		move_due(&round);
+	take(&round);
+	if (later && round.lease.nids < claim->max_tasks)
+	{
+		durable_snapshot_pop();
+		move_due(&round);
+		take(&round);
+	}
 	if (round.lease.nids > 0)
 	{
 		durable_ids_sort(round.lease.ids, round.lease.nids);
@@ -195,6 +232,15 @@ ready_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues)
 			(void) durable_ready_scan_next(scan);
 	}
 	merge_close(&merge);
+	return found;
+}
+
+bool
+durable_ready_exists(text *namespace, text **queues, int nqueues)
+{
+	bool		found = ready_exists(durable_snapshot_push(), namespace, queues, nqueues);
+
+	durable_snapshot_pop();
 	return found;
 }
 

@@ -29,6 +29,9 @@ typedef void (*DurableClaimSink) (const DurableRow *task, DurableLease *lease, v
 /* Access was checked by the caller. Returns how many were claimed. */
 extern int	durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg);
 
+/* Whether something is ready that nobody is claiming. Reads only. */
+extern bool durable_ready_exists(text *namespace, text **queues, int nqueues);
+
 /* Whether a claim of these queues would find something now. Reads only. */
 extern bool durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now);
 

@@ -27,6 +27,8 @@
 #define NAME_BYTES 255
 /* 1,000 years, and what JavaScript takes for a date */
 #define SPAN_MS 31557600000000.0
+/* as for the timeouts of steps: a hundred years */
+#define WINDOW_MS 3162240000000.0
 #define TIME_MS 8640000000000000.0
 
 typedef enum FieldType
@@ -36,6 +38,7 @@ typedef enum FieldType
 	FIELD_NAME,					/* text of 1 to 255 bytes */
 	FIELD_TEXT,
 	FIELD_SPAN,					/* milliseconds */
+	FIELD_WINDOW,				/* the same, but not 0 */
 	FIELD_TIME,					/* milliseconds since 1970 */
 	FIELD_JSON,
 	FIELD_OBJECT
@@ -50,7 +53,7 @@ typedef struct Field
 	Size		offset;			/* of the member, a pointer but for seq */
 } Field;
 
-#define MAX_FIELDS 12
+#define MAX_FIELDS 14
 #define AT(member) .offset = offsetof(DurableCommand, member)
 #define SEQ {"seq", FIELD_INT, true, 0, AT(seq)}
 #define VALUE {SEQ, {"value", FIELD_NAME, true, 0, AT(name)}}
@@ -72,6 +75,8 @@ static const CommandSpec specs[COMMAND_TYPES] = {
 			{"backoff_kind", FIELD_NAME, false, 0, AT(backoff_kind)},
 			{"backoff_max_ms", FIELD_SPAN, false, 0, AT(backoff_max)},
 			{"jitter", FIELD_BOOL, false, 0, AT(jitter)},
+			{"timeout_ms", FIELD_WINDOW, false, 0, AT(timeout)},
+			{"pickup_timeout_ms", FIELD_WINDOW, false, 0, AT(pickup_timeout)},
 			{"await", FIELD_BOOL, false, 0, AT(await)}}},
 	[COMMAND_RECORD_STEP] = {"record_step", {
 			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
@@ -194,6 +199,9 @@ read_span(const Field *field, const JsonbValue *value, Interval **result)
 	if (isnan(number) || number < 0 || number > SPAN_MS)
 		return psprintf("\"%s\" must be a number of milliseconds, from 0 to 1,000 years",
 						field->key);
+	if (field->type == FIELD_WINDOW && (number * 1000.0 < 1 || number > WINDOW_MS))
+		return psprintf("\"%s\" must be a number of milliseconds, above 0 and up to 100 years",
+						field->key);
 	*result = palloc0(sizeof(Interval));
 	(*result)->time = (int64) rint(number * 1000.0);
 	return NULL;
@@ -264,6 +272,7 @@ read_field(const Field *field, const JsonbValue *value, DurableCommand *command)
 		case FIELD_TEXT:
 			return read_text(field, value, member);
 		case FIELD_SPAN:
+		case FIELD_WINDOW:
 			return read_span(field, value, member);
 		case FIELD_TIME:
 			return read_time(field, value, member);

@@ -57,6 +57,8 @@ typedef struct DurableCommand
 	Interval   *backoff;
 	Interval   *backoff_max;
 	Interval   *span;			/* of a sleep or wait */
+	Interval   *timeout;
+	Interval   *pickup_timeout;
 	TimestampTz *until;
 	TimestampTz *started_at;
 	TimestampTz *finished_at;

@@ -93,7 +93,8 @@ load(int64 id, const DurableLease *lease)
 		turn->priority = DatumGetInt32(run.values[RUN_PRIORITY]);
 		turn->wakes = durable_lease_wakes(lease, id);
 		turn->history_end = durable_checkpoints_end(id);
-		turn->started = !run.nulls[RUN_STARTED_AT];
+		/* a run that was requeued starts again */
+		turn->started = !run.nulls[RUN_STARTED_AT] && durable_run_status(&run) != RUN_PENDING;
 		turn->headers = run.nulls[RUN_HEADERS] ? NULL : DatumGetJsonbP(run.values[RUN_HEADERS]);
 		if (!durable_workflow_find(turn->namespace, DatumGetTextPP(run.values[RUN_WORKFLOW]),
 								   DatumGetTextPP(run.values[RUN_VERSION]), &turn->workflow) ||
@@ -231,14 +232,19 @@ operation(Decision *decision, const DurableCommand *command)
 {
 	DurableOperation *op = durable_turn_operation(decision->turn, command->seq);
 
-	op->retries = command->retries == NULL ? 1 : *command->retries;
+	op->retries = command->retries == NULL ? 0 : *command->retries;
+	op->count = 1;
 	op->has_priority = command->priority != NULL;
 	op->priority = op->has_priority ? *command->priority : 0;
 	op->backoff = command->backoff;
 	op->backoff_max = command->backoff_max;
-	op->exponential = command->backoff_kind != NULL ?
+	op->has_exponential = command->backoff_kind != NULL;
+	op->exponential = op->has_exponential ?
 		durable_text_is(command->backoff_kind, "exp") : command->backoff_max != NULL;
-	op->jitter = command->jitter != NULL && *command->jitter;
+	op->has_jitter = command->jitter != NULL;
+	op->jitter = op->has_jitter && *command->jitter;
+	op->timeout = command->timeout;
+	op->pickup_timeout = command->pickup_timeout;
 	if (command->type == COMMAND_CALL)
 		op->target = command->queue;
 	else if (command->type == COMMAND_START_CHILD)
@@ -274,7 +280,7 @@ fill_new(Decision *decision, const DurableCommand *command, DurableCheckpoint *c
 	checkpoint->started_at = checkpoint->finished_at = now;
 	checkpoint->status = CHECKPOINT_COMPLETED;
 	checkpoint->input = command->input;
-	checkpoint->changed = decision->recorded = true;
+	checkpoint->unsaved = decision->recorded = true;
 	if (command->type == COMMAND_RECORD_STEP)
 		fill_record(command, checkpoint);
 	else if (command->type == COMMAND_SLEEP)
@@ -303,7 +309,7 @@ fill_new(Decision *decision, const DurableCommand *command, DurableCheckpoint *c
 /* A position that the history has: is it the same, and is it still awaited? */
 static void
 match(Decision *decision, const DurableCommand *command, DurableKind kind, const text *name,
-	  const DurableCheckpoint *checkpoint)
+	  DurableCheckpoint *checkpoint)
 {
 	DurableTurn *turn = decision->turn;
 
@@ -314,10 +320,15 @@ match(Decision *decision, const DurableCommand *command, DurableKind kind, const
 			   psprintf("Command %d of the decision asks for %s \"%s\"; recorded is %s \"%s\".",
 						command->index, durable_kind_name(kind), text_to_cstring(name),
 						durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)));
-	else if (checkpoint->status == CHECKPOINT_PENDING &&
-			 (kind == KIND_SIGNAL || kind == KIND_CHILD))
-		/* again: the registration may have met a sender on its way */
+	else if (checkpoint->status != CHECKPOINT_PENDING)
+		return;
+	else if (kind == KIND_SIGNAL || kind == KIND_CHILD || (kind == KIND_STEP && checkpoint->task == 0))
+		/* again: the registration may have met a sender on its way, and the step's task
+		 * was lost, or ended with a run that was requeued since */
 		(void) operation(decision, command);
+	else if (kind == KIND_LOCAL)
+		/* it had failed before the run was requeued */
+		fill_new(decision, command, checkpoint);
 }
 
 static void
@@ -626,7 +637,13 @@ fill_step(const DurableRecord *record, DurableCheckpoint *checkpoint)
 		durable_clock_now();
 	checkpoint->started_at = record->started_at != 0 ? record->started_at :
 		checkpoint->finished_at;
-	checkpoint->changed = true;
+	checkpoint->unsaved = true;
+}
+
+static bool
+is_same_step(const DurableRecord *record, const DurableCheckpoint *checkpoint)
+{
+	return checkpoint->kind == KIND_LOCAL && durable_text_same(checkpoint->name, record->name);
 }
 
 static DurableApplied
@@ -640,10 +657,12 @@ record_once(int64 run, const DurableLease *lease, const DurableRecord *record)
 	turn->history = checkpoint;
 	turn->nhistory = 1;
 	durable_snapshot_push();
-	if (!durable_checkpoint_find(run, record->seq, checkpoint))
+	/* pending: it had failed before the run was requeued */
+	if (!durable_checkpoint_find(run, record->seq, checkpoint) ||
+		(is_same_step(record, checkpoint) && checkpoint->status == CHECKPOINT_PENDING))
 		fill_step(record, checkpoint);
 	durable_snapshot_pop();
-	if (checkpoint->kind != KIND_LOCAL || !durable_text_same(checkpoint->name, record->name))
+	if (!is_same_step(record, checkpoint))
 		ereport(ERROR,
 				errcode(ERRCODE_DURABLE_HISTORY),
 				errmsg("the history of run \"%s\" does not match its workflow at position %d",
@@ -654,7 +673,7 @@ record_once(int64 run, const DurableLease *lease, const DurableRecord *record)
 	if (record->seq >= turn->history_end + RECORD_AHEAD)
 		durable_error_value("seq", psprintf("The history ends at %d; it must be less than %d after that.",
 											turn->history_end, RECORD_AHEAD));
-	return durable_apply_step(turn, lease);
+	return durable_apply_step(turn, lease, DURABLE_ALL_POSITIONS);
 }
 
 bool

@@ -4,11 +4,11 @@
  *	  Executing claimed turns and steps in this session.
  *
  * A turn is replayed until its run suspends or ends. Local steps run between
- * replays: the handler, its checkpoint and whatever else is new are one
- * transaction. After a step the body is replayed at once, in the same
- * transaction, and when that ends the run the end is part of it too.
+ * replays: the handler and its checkpoint are one transaction. After a step the body
+ * is replayed at once, in the same transaction, and when that ends the run the end is
+ * part of it too. Only then anything is written.
  *
- * While user code runs nothing of the engine's is locked. If the claim is lost
+ * So while user code runs nothing of the engine's is locked. If the claim is lost
  * meanwhile, the transaction is rolled back, the step's effects with it.
  *
  *-------------------------------------------------------------------------
@@ -20,6 +20,7 @@
 #include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -27,12 +28,18 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/commit.h"
+#include "base/executing.h"
 #include "base/json.h"
+#include "base/wakeup.h"
+#include "base/workers.h"
 #include "engine/apply.h"
+#include "engine/check.h"
 #include "engine/claim.h"
 #include "engine/execute.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/recover.h"
 #include "engine/run.h"
 #include "engine/settle.h"
 #include "engine/turn.h"
@@ -44,8 +51,10 @@ static const Interval work_lease = {.time = DURABLE_SESSION_LEASE_US};
  * soon. */
 #define NOT_OURS_US (5 * USECS_PER_SEC)
 
-/* The claim whose lock this session holds, or 0. */
+/* The claim whose lock this session holds, or 0, and the task that it is for. */
 static int64 lease_in_hand = 0;
+static pg_uuid_t token_in_hand;
+static int64 task_in_hand;
 
 static void
 keep_item(const DurableRow *task, DurableLease *lease, void *arg)
@@ -76,38 +85,59 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 		return false;
 	durable_lease_hold(item->lease.id);
 	lease_in_hand = item->lease.id;
+	durable_executing_begin(item->id);
+	token_in_hand = item->lease.token;
+	task_in_hand = item->id;
 	return true;
+}
+
+/* *checking says what is wrong with it when a check raises. */
+static Jsonb *
+call_checked(const DurableHandler *handler, Jsonb *input, const char *volatile *checking)
+{
+	bool		strict;
+	Oid			function = durable_function_lookup(handler->handler, &strict);
+	int			settings = NewGUCNestLevel();
+	Jsonb	   *result;
+
+	*checking = "invalid_input";
+	durable_check_require(handler->input_check, handler->owner, input,
+						  "input of step", handler->name);
+	*checking = NULL;
+	durable_snapshot_push();
+	result = durable_function_call(function, strict, input);
+	durable_snapshot_pop();
+	AfterTriggerFireDeferred();
+	*checking = "invalid_output";
+	durable_check_require(handler->output_check, handler->owner, result,
+						  "output of step", handler->name);
+	*checking = NULL;
+	/* what it SET, the role included, is not for others */
+	AtEOXact_GUC(false, settings);
+	return result;
 }
 
 /*
  * Looks a handler up and calls it, in a subtransaction. On failure *error is what
  * was raised, and nothing of it is left. Its deferred constraints are checked
  * here, too: at the commit it would be too late to record that they failed.
- * Cancel and shutdown requests go through.
+ * Cancel requests and statement timeouts go through.
  */
 static bool
-call_handler(text *handler, Jsonb *input, MemoryContext context,
+call_handler(const DurableHandler *handler, Jsonb *input, MemoryContext context,
 			 Jsonb **output, Jsonb **error)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool succeeded = false;
+	const char *volatile checking = NULL;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(before);
 	PG_TRY();
 	{
-		bool		strict;
-		Oid			function = durable_function_lookup(handler, &strict);
-		int			settings = NewGUCNestLevel();
-		Jsonb	   *result;
+		Jsonb	   *result = call_checked(handler, input, &checking);
 
-		durable_snapshot_push();
-		result = durable_function_call(function, strict, input);
-		durable_snapshot_pop();
-		AfterTriggerFireDeferred();
-		/* what it SET, the role included, is not for others */
-		AtEOXact_GUC(false, settings);
 		MemoryContextSwitchTo(context);
 		*output = result == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(result));
 		MemoryContextSwitchTo(before);
@@ -125,11 +155,12 @@ call_handler(text *handler, Jsonb *input, MemoryContext context,
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(before);
 		CurrentResourceOwner = owner;
-		if (data->sqlerrcode == ERRCODE_QUERY_CANCELED ||
-			data->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+		if (durable_is_interrupt(data))
 			ReThrowError(data);
 		MemoryContextSwitchTo(context);
 		*error = durable_error_to_json(data);
+		if (checking != NULL)
+			*error = durable_json_merge(*error, durable_json_rejected(checking));
 		MemoryContextSwitchTo(before);
 	}
 	PG_END_TRY();
@@ -150,22 +181,39 @@ backoff_after(const DurableOperation *op, int attempt)
 	return durable_retry_delay(&policy, attempt, pg_prng_double(&pg_global_prng_state));
 }
 
+/* The error with those of the attempts before it. */
+static Jsonb *
+keep_attempt(DurableTurn *turn, Jsonb *error)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+	DurableCheckpoint *checkpoint = &turn->history[turn->step->seq];
+
+	if (turn->step->retries > 1)
+		error = durable_json_attempt(error, checkpoint->error, checkpoint->attempts,
+									 durable_clock_now());
+	MemoryContextSwitchTo(before);
+	return error;
+}
+
 /* The step's function, once. Its checkpoint then says what came of it. */
 static void
 run_local_step(DurableTurn *turn)
 {
 	DurableOperation *op = turn->step;
 	DurableCheckpoint *checkpoint = &turn->history[op->seq];
+	DurableHandler handler = {.handler = op->target};
 	Jsonb	   *output = NULL;
 	Jsonb	   *error = NULL;
 	bool		succeeded;
 
+	durable_worker_report_step(checkpoint->name);
 	durable_current_step = turn;
-	succeeded = call_handler(op->target, checkpoint->input, turn->context,
-							 &output, &error);
+	succeeded = call_handler(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 	checkpoint->wake_at = 0;
+	if (!succeeded)
+		error = keep_attempt(turn, error);
 	if (succeeded || checkpoint->attempts >= op->retries ||
 		!durable_json_is_retryable(error))
 	{
@@ -206,41 +254,46 @@ dispatches(const DurableTurn *turn)
 	return false;
 }
 
-/* false: the claim is lost, and the transaction has been rolled back; or it was
- * because something came in that the step rests on: then *again */
+/*
+ * The step, and the replay that follows it, without a lock of the engine. Then what
+ * the step did is written, and committed; at the end of a turn that commits once, and
+ * of a run that nobody waits for, together with the decision.
+ *
+ * false: the claim is lost, and the transaction has been rolled back; or it was
+ * because something came in that the step rests on: then *again.
+ */
 static bool
-do_local_step(DurableTurn *turn, const DurableLease *lease, bool *replayed, bool *again)
+do_local_step(DurableTurn *turn, const DurableLease *lease, bool *again)
 {
 	DurableApplied applied = APPLIED;
 
 	if (!turn->workflow.atomic && dispatches(turn))
 	{
-		applied = durable_apply_step(turn, lease);
+		applied = durable_apply_step(turn, lease, turn->nhistory);
 		if (applied == APPLIED)
 			SPI_commit();
 	}
 	if (applied == APPLIED)
 	{
 		run_local_step(turn);
-		applied = durable_apply_step(turn, lease);
+		turn->done = turn->step->seq + 1;
+		durable_turn_replay(turn);
+		if (turn->workflow.atomic || may_end_here(turn))
+			return true;
+		applied = durable_apply_step(turn, lease, turn->done);
 	}
 	*again = applied == APPLY_AGAIN;
-	if (applied != APPLIED)
-	{
-		SPI_rollback();
-		return false;
-	}
-	*replayed = true;
-	durable_turn_replay(turn);
-	if (!turn->workflow.atomic && !may_end_here(turn))
+	if (applied == APPLIED)
 		SPI_commit();
-	return true;
+	else
+		SPI_rollback();
+	return applied == APPLIED;
 }
 
 static DurableTurn *
 new_turn(void)
 {
-	MemoryContext context = AllocSetContextCreate(PortalContext, "durable turn",
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "durable turn",
 												  ALLOCSET_DEFAULT_SIZES);
 	DurableTurn *turn = MemoryContextAllocZero(context, sizeof(DurableTurn));
 
@@ -256,6 +309,7 @@ give_back(const DurableWorkItem *item)
 	DurableTables tables;
 	DurableProbe by_id;
 	DurableRow	task;
+	bool		given = false;
 
 	durable_tables_init(&tables);
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
@@ -263,15 +317,17 @@ give_back(const DurableWorkItem *item)
 		durable_task_held_by(&task, item->lease.id))
 	{
 		if (item->is_turn)
-			(void) durable_run_postpone(&tables, &task, item->lease.id, until,
-										durable_clock_now());
+			given = durable_run_postpone(&tables, &task, item->lease.id, until,
+										 durable_clock_now());
 		else
-			(void) durable_outcome_requeue(&tables, &task, item->lease.id, until,
-										   durable_clock_now(), true);
+			given = durable_outcome_requeue(&tables, &task, item->lease.id, until,
+											durable_clock_now(), true) == TM_Ok;
 	}
 	durable_probe_close(&by_id);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
+	if (given)
+		durable_executing_end();
 	SPI_commit();
 }
 
@@ -288,7 +344,27 @@ load_turn(DurableTurn *turn, const DurableWorkItem *item)
 	return false;
 }
 
-/* One decision. true: go on with this turn. */
+/* Nothing was written: the claim is lost, or something came in. The steps that were
+ * executed in this transaction are not done again for that, if they do not rest on
+ * it. false: the turn is over. */
+static bool
+again_or_lost(DurableTurn *turn, const DurableWorkItem *item, DurableApplied applied)
+{
+	bool		keep = applied == APPLY_AGAIN;
+
+	if (keep && turn->done > 0)
+	{
+		applied = durable_apply_step(turn, &item->lease, turn->done);
+		keep = applied == APPLIED;
+	}
+	if (keep)
+		SPI_commit();
+	else
+		SPI_rollback();
+	return applied != APPLY_LOST && load_turn(turn, item);
+}
+
+/* One decision. true: go on with this turn, which has been replayed or not. */
 static bool
 apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 {
@@ -297,35 +373,41 @@ apply_decision(DurableTurn *turn, const DurableWorkItem *item, bool *replayed)
 
 	*replayed = false;
 	if (turn->decision == DECISION_LOCAL_STEP)
-		return do_local_step(turn, &item->lease, replayed, &again) ||
-			(again && load_turn(turn, item));
+	{
+		*replayed = do_local_step(turn, &item->lease, &again);
+		return *replayed || (again && load_turn(turn, item));
+	}
 	applied = turn->decision == DECISION_SUSPEND ?
 		durable_apply_suspend(turn, &item->lease) : durable_apply_end(turn, &item->lease);
-	if (applied == APPLY_LOST)
-	{
-		SPI_rollback();
-		return false;
-	}
+	if (applied == APPLY_LOST || applied == APPLY_AGAIN)
+		return again_or_lost(turn, item, applied);
+	if (applied == APPLIED)
+		durable_executing_end();
 	SPI_commit();
-	if (applied == APPLY_AGAIN)
-		return load_turn(turn, item);
 	return applied == APPLIED_GO_ON;
 }
 
 static void
 execute_turn(const DurableWorkItem *item)
 {
+	MemoryContext before = CurrentMemoryContext;
 	DurableTurn *turn = new_turn();
+	MemoryContext scratch = AllocSetContextCreate(turn->context, "durable decision",
+												  ALLOCSET_DEFAULT_SIZES);
 	bool		replayed = false;
 	bool		going = load_turn(turn, item);
 
 	while (going)
 	{
 		CHECK_FOR_INTERRUPTS();
+		/* a turn may have any number of steps */
+		MemoryContextReset(scratch);
+		MemoryContextSwitchTo(scratch);
 		if (!replayed)
 			durable_turn_replay(turn);
 		going = apply_decision(turn, item, &replayed);
 	}
+	MemoryContextSwitchTo(before);
 	MemoryContextDelete(turn->context);
 }
 
@@ -352,34 +434,155 @@ execute_step(const DurableWorkItem *item)
 	step->namespace = item->namespace;
 	step->run_id = item->run_id;
 	durable_current_step = step;
-	succeeded = call_handler(handler.handler, item->input, step->context, &output, &error);
+	succeeded = call_handler(&handler, item->input, step->context, &output, &error);
 	durable_current_step = NULL;
 	target.output = output;
 	target.error = error;
 	if (durable_settle_as_worker(&item->lease.token,
 								 succeeded ? SETTLE_COMPLETE : SETTLE_FAIL, &target, 1) == 1)
+	{
+		durable_executing_end();
 		SPI_commit();
+	}
 	else
 		SPI_rollback();
 	MemoryContextDelete(step->context);
 }
 
-void
-durable_execute(const DurableWorkItem *item)
+/* If the item was not settled, somebody has ended it or taken it away. Its round has
+ * nothing left to hold. */
+static void
+forget_lost(const DurableWorkItem *item)
 {
+	DurableLease lease;
+
+	if (!durable_executing_lost())
+		return;
+	durable_snapshot_push();
+	if (durable_lease_find(&item->lease.token, &lease))
+		(void) durable_lease_delete(&lease, false);
+	durable_snapshot_pop();
+	SPI_commit();
+}
+
+static void
+execute(const DurableWorkItem *item)
+{
+	durable_commit_flush_claim();
+	durable_worker_report(true, item->namespace, item->run_id,
+						  item->is_turn ? NULL : item->name);
 	if (item->is_turn)
 		execute_turn(item);
 	else
 		execute_step(item);
-	durable_execute_end();
+	forget_lost(item);
+}
+
+void
+durable_execute(const DurableWorkItem *item)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		execute(item);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		durable_current_turn = durable_current_step = NULL;
+		if (!durable_recover_from_error(item, error))
+			ReThrowError(error);
+		forget_lost(item);
+	}
+	PG_END_TRY();
+	lease_in_hand = 0;
+	durable_lease_let_go(item->lease.id);
 }
 
 void
 durable_execute_end(void)
 {
 	if (lease_in_hand != 0)
+	{
 		durable_lease_let_go(lease_in_hand);
+		/* nobody need wait until the lease ends */
+		durable_scheduler_wake(MyDatabaseId, SCHEDULER_LOOK_DEAD);
+	}
 	lease_in_hand = 0;
+	durable_executing_end();
+	durable_current_turn = NULL;
+	durable_current_step = NULL;
+}
+
+bool
+durable_execute_has_claim(void)
+{
+	return lease_in_hand != 0;
+}
+
+/* Waits for nobody. What somebody else is changing right now, a cancel perhaps, is
+ * left to the take-over. */
+static void
+hand_back_task(bool counted)
+{
+	TimestampTz now = durable_clock_now();
+	DurableTables tables;
+	DurableProbe by_id;
+	DurableRow	task;
+	DurableLease lease;
+
+	durable_tables_init(&tables);
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, task_in_hand, &task) &&
+		durable_task_held_by(&task, lease_in_hand) &&
+		durable_lease_find(&token_in_hand, &lease) &&
+		durable_lease_lock(&lease))
+	{
+		TM_Result	result = counted ?
+			durable_outcome_lapsed(&tables, &task, lease_in_hand, now, false) :
+			durable_outcome_requeue(&tables, &task, lease_in_hand, now, now, false);
+
+		durable_snapshot_push();
+		if (result == TM_Ok)
+			(void) durable_lease_delete(&lease, true);	/* our lock is on it */
+		durable_snapshot_pop();
+	}
+	durable_probe_close(&by_id);
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+}
+
+/* What an uncounted return writes to; without waiting for a VACUUM FULL or the like. */
+static bool
+can_lock_tables(void)
+{
+	static const DurableRel tables[] = {REL_TASK, REL_TASK_READY, REL_LEASE};
+
+	for (int i = 0; i < lengthof(tables); i++)
+	{
+		if (!ConditionalLockRelationOid(durable_rel(tables[i]), RowExclusiveLock))
+			return false;
+	}
+	return true;
+}
+
+void
+durable_execute_hand_back(bool counted, bool wait)
+{
+	if (lease_in_hand == 0)
+		return;
+	StartTransactionCommand();
+	if (wait || can_lock_tables())
+		hand_back_task(counted);
+	CommitTransactionCommand();
+	durable_lease_let_go(lease_in_hand);
+	lease_in_hand = 0;
+	durable_executing_end();
 	durable_current_turn = NULL;
 	durable_current_step = NULL;
 }

@@ -35,4 +35,10 @@ extern void durable_execute(const DurableWorkItem *item);
 /* After an error: the session lets go of what it was executing. */
 extern void durable_execute_end(void);
 
+/* Whether there is such a thing. */
+extern bool durable_execute_has_claim(void);
+/* Gives it back to its queue, counted as a lost claim or not. Call outside of a
+ * transaction. With "wait" it waits for whoever has locked a whole table. */
+extern void durable_execute_hand_back(bool counted, bool wait);
+
 #endif							/* DURABLE_EXECUTE_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * maintain.c
- *	  What becomes due by itself: delayed tasks, lapsed claims, old results.
+ *	  What becomes due by itself: delayed tasks, lapsed claims, timeouts.
  *
  * Every claim calls this first, for its own queues, so a queue needs no process
  * of its own. Scan hints make the calls that find nothing cost nothing; without
@@ -25,13 +25,20 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/guc.h"
 #include "base/ids.h"
 #include "base/plan.h"
+#include "base/security.h"
+#include "engine/claim.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/schedule.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/lease.h"
+#include "store/progress.h"
 #include "store/ready.h"
+#include "store/result.h"
 #include "store/task.h"
 
 int
@@ -230,7 +237,7 @@ durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now, int max_
 
 TimestampTz
 durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
-				 int max_tasks, int max_rounds)
+				 int max_tasks, int max_rounds, int *moved)
 {
 	TimestampTz next = DURABLE_POSITION_END;
 	int			rounds = 0;
@@ -246,28 +253,112 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 		next = Min(next, due);
 		if (i == nqueues)
 			break;
-		(void) durable_promote_due(namespace, queues[i], now, max_tasks, &due);
+		*moved += durable_promote_due(namespace, queues[i], now, max_tasks, &due);
+		next = Min(next, due);
+		(void) durable_timeout_expire(namespace, queues[i], now, max_tasks, &due);
 		next = Min(next, due);
 	}
 	return next;
 }
 
-void
-durable_maintain_all(TimestampTz now, int max, int64 *promoted, int64 *taken_over,
-					 int64 *rounds)
+/* Whoever claims from a queue promotes its due tasks, too, and lets what came since
+ * have its turn. Moving all of them at once would put them first. */
+static bool
+is_left_to_claims(const DurableListName *list, bool leave_busy)
+{
+	text	   *queue = list->queue;
+
+	return leave_busy && durable_ready_exists(list->namespace, &queue, 1);
+}
+
+static TimestampTz
+promote_all(TimestampTz now, int max, bool leave_busy, DurableMaintained *done)
 {
 	DurableListName *lists;
-	TimestampTz next;
-	int			ended = 0;
-	int			n;
+	TimestampTz next = DURABLE_POSITION_END;
+	int			n = durable_delayed_lists(&lists);
 
-	n = durable_delayed_lists(&lists);
-	for (int i = 0; i < n && *promoted < max; i++)
-		*promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
-										 max - (int) *promoted, &next);
-	n = durable_lease_lists(&lists);
-	for (int i = 0; i < n && ended < max; i++)
-		*taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
-												max - ended, &ended, &next);
-	*rounds = ended;
+	for (int i = 0; i < n; i++)
+	{
+		TimestampTz due = now;
+
+		CHECK_FOR_INTERRUPTS();
+		if (is_left_to_claims(&lists[i], leave_busy))
+			due = now + DURABLE_BUSY_QUEUE_US;
+		else if (done->promoted < max)
+			done->promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
+												  max - (int) done->promoted, &due);
+		next = Min(next, due);
+	}
+	return next;
+}
+
+static TimestampTz
+take_over_all(TimestampTz now, int max, DurableMaintained *done)
+{
+	DurableListName *lists;
+	TimestampTz next = DURABLE_POSITION_END;
+	int			ended = 0;
+	int			n = durable_lease_lists(&lists);
+
+	for (int i = 0; i < n; i++)
+	{
+		TimestampTz due = now;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ended < max)
+			done->taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
+														 max - ended, &ended, &due);
+		next = Min(next, due);
+	}
+	done->rounds += ended;
+	return next;
+}
+
+TimestampTz
+durable_maintain_all(TimestampTz now, int max, bool leave_busy, DurableMaintained *done)
+{
+	TimestampTz next = promote_all(now, max, leave_busy, done);
+	TimestampTz due;
+
+	due = take_over_all(now, max, done);
+	next = Min(next, due);
+	done->timed_out += durable_timeout_expire_all(now, max, &due);
+	next = Min(next, due);
+	done->fired += durable_schedules_fire(now, max);
+	due = durable_schedules_next_due();
+	return Min(next, due);
+}
+
+int
+durable_take_over_dead(TimestampTz now)
+{
+	DurableTables tables;
+	DurableLease *leases;
+	int			n = durable_lease_sessions(durable_snapshot_push(), &leases);
+	int			taken = 0;
+
+	durable_tables_init(&tables);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!durable_lease_is_alive(&leases[i]))
+			taken += Max(0, take_over(&tables, &leases[i], now));
+	}
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+	return taken;
+}
+
+void
+durable_maintain_old(TimestampTz now, int max, int64 *results, int64 *heartbeats,
+					 int64 *grants)
+{
+	durable_plan_begin();
+	if (durable_result_retention >= 0)
+		*results = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
+										 max);
+	*heartbeats = durable_progress_expire(max);
+	*grants = durable_access_expire();
+	durable_plan_end();
 }

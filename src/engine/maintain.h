@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * maintain.h
- *	  What becomes due by itself: delayed tasks, lapsed claims, old results.
+ *	  What becomes due by itself: delayed tasks, lapsed claims, timeouts.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,6 +27,9 @@
  * renewed by whoever finds it lapsed. */
 #define DURABLE_SESSION_LEASE_US (10 * USECS_PER_SEC)
 
+/* A queue whose due tasks were left to those who claim is looked at again. */
+#define DURABLE_BUSY_QUEUE_US USECS_PER_SEC
+
 /* Rounds that one call looks at and finds held or empty. */
 #define DURABLE_ROUNDS_SEEN 100
 
@@ -41,12 +44,34 @@ extern int	durable_take_over_lapsed(text *namespace, text *queue, TimestampTz no
 /* Whether the round holds a task of one of the queues. */
 extern bool durable_lease_concerns(const DurableLease *lease, text **queues, int nqueues);
 
-/* Both, for some queues; returns when the next of them is due. */
+/* Both and timeouts, for some queues; returns when the next of them is due, and adds
+ * the due tasks to *moved. */
 extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
-									TimestampTz now, int max_tasks, int max_rounds);
+									TimestampTz now, int max_tasks, int max_rounds,
+									int *moved);
 
-/* Both, for the whole database; adds up what was done. */
-extern void durable_maintain_all(TimestampTz now, int max, int64 *promoted,
-								 int64 *taken_over, int64 *rounds);
+/* What a pass over the whole database did. */
+typedef struct DurableMaintained
+{
+	int64		promoted;
+	int64		taken_over;		/* tasks of lapsed rounds, and results */
+	int64		rounds;			/* that ended or got shorter */
+	int64		timed_out;
+	int64		fired;			/* runs that schedules started */
+} DurableMaintained;
+
+/* Due tasks, lapsed rounds, timeouts and schedules of the whole database, at most "max"
+ * of each; adds up what was done, and returns when the next of them is due (not after
+ * now: there is more). leave_busy: no due tasks for queues that have ready ones. */
+extern TimestampTz durable_maintain_all(TimestampTz now, int max, bool leave_busy,
+										DurableMaintained *done);
+
+/* Takes over the claims of sessions that are gone, whatever their leases say.
+ * Returns how many tasks went back. */
+extern int	durable_take_over_dead(TimestampTz now);
+
+/* Deletes what nobody needs any more, at most "max" of each kind. */
+extern void durable_maintain_old(TimestampTz now, int max, int64 *results,
+								 int64 *heartbeats, int64 *grants);
 
 #endif							/* DURABLE_MAINTAIN_H */

@@ -12,14 +12,17 @@
 #include "postgres.h"
 
 #include "common/pg_prng.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
 #include "base/guc.h"
 #include "base/json.h"
 #include "engine/outcome.h"
+#include "engine/recover.h"
 #include "engine/retry.h"
 #include "engine/run.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/ready.h"
 #include "store/task.h"
@@ -48,7 +51,32 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 	else
 		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id,
 							 priority, namespace, queue);
+	durable_timeout_queued(task, Max(run_at, now));
 	return TM_Ok;
+}
+
+bool
+durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
+{
+	int64		id = DatumGetInt64(task->values[TASK_ID]);
+	int32		priority = DatumGetInt32(task->values[TASK_PRIORITY]);
+	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
+	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
+	bool		found = false;
+
+	if (delayed_until == 0 && !task->nulls[TASK_RUN_AT])
+		delayed_until = DatumGetTimestampTz(task->values[TASK_RUN_AT]);
+	/* twice: a promotion may be moving it from the one list to the other */
+	for (int i = 0; i < 2 && !found; i++)
+	{
+		durable_snapshot_push();
+		found = durable_ready_remove(id, priority, namespace, queue) ||
+			(delayed_until != 0 && durable_delayed_remove(id, delayed_until, namespace, queue));
+		durable_snapshot_pop();
+		if (delayed_until == 0)
+			break;
+	}
+	return found;
 }
 
 TM_Result
@@ -61,7 +89,7 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 	if (durable_task_is(task, "step"))
 		return durable_run_step_ended(tables, task, outcome, now, wait);
 	if (durable_task_is(task, "turn"))
-		return durable_run_turn_lost(tables, task, outcome->error, wait);
+		return durable_run_die(DatumGetInt64(task->values[TASK_ID]), outcome->error);
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK),
 								   &task->tid, wait);
 	if (result != TM_Ok)
@@ -100,6 +128,9 @@ durable_outcome_failed(DurableTables *tables, DurableRow *task, int64 lease, Jso
 {
 	int32		attempt = DatumGetInt32(task->values[TASK_ATTEMPT]);
 
+	if (DatumGetInt32(task->values[TASK_MAX_ATTEMPTS]) > 1 && durable_task_is(task, "step"))
+		error = durable_json_attempt(error, task->nulls[TASK_ERROR] ? NULL :
+									 DatumGetJsonbP(task->values[TASK_ERROR]), attempt, now);
 	if (durable_json_is_retryable(error) &&
 		attempt < DatumGetInt32(task->values[TASK_MAX_ATTEMPTS]))
 	{
@@ -126,6 +157,8 @@ durable_outcome_lapsed(DurableTables *tables, DurableRow *task, int64 lease,
 {
 	int32		reclaims = DatumGetInt32(task->values[TASK_RECLAIMS]);
 
+	if (durable_task_is(task, "turn"))
+		return durable_recover_turn(tables, task, lease, now, wait);
 	durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(reclaims + 1));
 	if (reclaims >= durable_max_reclaims)
 	{

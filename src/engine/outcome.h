@@ -25,6 +25,11 @@
 extern TM_Result durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 										 TimestampTz run_at, TimestampTz now, bool wait);
 
+/* Takes a task out of whichever list it is in, waiting for a claim or a promotion that
+ * has it in hand. delayed_until is 0 where its own row tells. false: it is in none,
+ * so it is claimed, or parked. */
+extern bool durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until);
+
 /* Ended: the task leaves, its result stays. */
 extern TM_Result durable_outcome_end(DurableTables *tables, DurableRow *task,
 									 const DurableOutcome *outcome, TimestampTz now, bool wait);

@@ -20,9 +20,14 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/executing.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/step.h"
+#include "engine/timeout.h"
+#include "engine/turn.h"
 #include "store/checkpoint.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -53,6 +58,7 @@ fill_run(const DurableRunSpec *spec, int64 id, TimestampTz now, DurableRow *row)
 		durable_row_set(row, RUN_WAKE_AT, TimestampTzGetDatum(spec->start_at));
 	durable_row_set(row, RUN_PRIORITY, Int32GetDatum(spec->priority));
 	durable_row_set(row, RUN_WAKES, Int32GetDatum(0));
+	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
 	durable_run_set_status(row, later ? RUN_SUSPENDED : RUN_PENDING);
 	durable_run_set_turn_state(row, later ? TURN_DELAYED : TURN_READY);
 	durable_row_set(row, RUN_RUN_ID, PointerGetDatum(spec->run_id));
@@ -65,9 +71,8 @@ fill_run(const DurableRunSpec *spec, int64 id, TimestampTz now, DurableRow *row)
 	durable_row_set_pointer(row, RUN_INPUT, spec->input);
 }
 
-/* The task that stands for the run's turns, for its whole life. */
-static void
-insert_turn_task(const DurableRunSpec *spec, int64 id, TimestampTz now)
+void
+durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now, int64 last_lease)
 {
 	DurableTables tables;
 	DurableRow	row;
@@ -88,6 +93,8 @@ insert_turn_task(const DurableRunSpec *spec, int64 id, TimestampTz now)
 	durable_row_set(&row, TASK_NAME, PointerGetDatum(workflow->name));
 	durable_row_set(&row, TASK_KIND, CStringGetTextDatum("turn"));
 	durable_row_set(&row, TASK_RUN_ID, PointerGetDatum(spec->run_id));
+	if (last_lease != 0)
+		durable_row_set(&row, TASK_LAST_LEASE, Int64GetDatum(last_lease));
 	durable_tables_init(&tables);
 	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
 	if (spec->start_at > now)
@@ -115,7 +122,7 @@ durable_run_start(DurableRunSpec *spec)
 	inserted = durable_run_insert(&writer, &row);
 	durable_writer_close(&writer);
 	if (inserted)
-		insert_turn_task(spec, id, now);
+		durable_run_insert_turn(spec, id, now, 0);
 	CommandCounterIncrement();
 	return inserted;
 }
@@ -148,6 +155,16 @@ make_ready(DurableRow *row, const DurableRow *task)
 }
 
 void
+durable_run_awaits_nothing(DurableRow *row)
+{
+	durable_row_set_null(row, RUN_WAKE_AT);
+	durable_row_set_null(row, RUN_AWAITED_FIRST);
+	durable_row_set_null(row, RUN_AWAITED_LAST);
+	durable_row_set_null(row, RUN_AWAITED_ON);
+	durable_row_set_null(row, RUN_FAIL_FAST);
+}
+
+void
 durable_run_wake(DurableRun *run)
 {
 	DurableRow *row = &run->row;
@@ -168,40 +185,40 @@ durable_run_wake(DurableRun *run)
 		durable_row_set(row, RUN_WAKES,
 						Int32GetDatum(DatumGetInt32(row->values[RUN_WAKES]) + 1));
 	durable_run_set_turn_state(row, TURN_READY);
-	durable_row_set_null(row, RUN_WAKE_AT);
-	durable_row_set_null(row, RUN_AWAITED_FIRST);
-	durable_row_set_null(row, RUN_AWAITED_LAST);
-	durable_row_set_null(row, RUN_AWAITED_LEFT);
-	durable_row_set_null(row, RUN_FAIL_FAST);
+	durable_run_awaits_nothing(row);
 	durable_run_update(run);
 }
 
-/* Takes a task out of its list and away; delayed_until is 0 where its own row
- * tells. */
-static void
-drop_task(int64 id, TimestampTz delayed_until)
+/* Who executes it is interrupted when that commits. The task may go back to its queue
+ * meanwhile, for that takes no lock of the run: then once more. */
+void
+durable_run_drop_task(int64 id, TimestampTz delayed_until)
 {
-	DurableProbe by_id;
-	DurableRow	task;
+	TM_Result	result = TM_Updated;
 
-	durable_task_open_by_id(&by_id, durable_snapshot_push());
-	if (durable_task_find_number(&by_id, id, &task))
+	while (result == TM_Updated)
 	{
-		DurableWriter writer;
-		text	   *namespace = DatumGetTextPP(task.values[TASK_NAMESPACE]);
-		text	   *queue = DatumGetTextPP(task.values[TASK_QUEUE]);
+		DurableProbe by_id;
+		DurableRow	task;
 
-		if (delayed_until == 0 && !task.nulls[TASK_RUN_AT])
-			delayed_until = DatumGetTimestampTz(task.values[TASK_RUN_AT]);
-		if (!durable_ready_remove(id, DatumGetInt32(task.values[TASK_PRIORITY]),
-								  namespace, queue) && delayed_until != 0)
-			(void) durable_delayed_remove(id, delayed_until, namespace, queue);
-		durable_writer_open(&writer, REL_TASK);
-		(void) durable_writer_delete(&writer, &task.tid, true);
-		durable_writer_close(&writer);
+		CHECK_FOR_INTERRUPTS();
+		result = TM_Deleted;
+		durable_task_open_by_id(&by_id, durable_snapshot_push());
+		if (durable_task_find_number(&by_id, id, &task))
+		{
+			DurableWriter writer;
+
+			if (!durable_outcome_unlist(&task, delayed_until))
+				durable_executing_interrupt(id);
+			durable_writer_open(&writer, REL_TASK);
+			result = durable_writer_delete(&writer, &task.tid, true);
+			durable_writer_close(&writer);
+			if (result == TM_Ok)
+				durable_timeout_ended(&task);
+		}
+		durable_probe_close(&by_id);
+		durable_snapshot_pop();
 	}
-	durable_probe_close(&by_id);
-	durable_snapshot_pop();
 }
 
 /* What the run was waiting for need not come any more. */
@@ -221,7 +238,7 @@ abandon_pending(const DurableRow *row)
 		if (history[i].status != CHECKPOINT_PENDING)
 			continue;
 		if (history[i].kind == KIND_STEP && history[i].task != 0)
-			drop_task(history[i].task, 0);
+			durable_run_drop_task(history[i].task, 0);
 		else if (history[i].kind == KIND_SIGNAL || history[i].kind == KIND_CHILD)
 			(void) durable_waiter_remove(namespace, history[i].name, id, history[i].seq);
 	}
@@ -232,7 +249,8 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 {
 	DurableRow *row = &run->row;
 	int64		id = DatumGetInt64(row->values[RUN_ID]);
-	bool		may_wait = durable_run_status(row) != RUN_PENDING;
+	/* one that was requeued is pending again, and what it waited for is out */
+	bool		may_wait = !row->nulls[RUN_STARTED_AT];
 	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
 		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
 
@@ -245,7 +263,7 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	durable_run_update(run);
 	if (may_wait && status != RUN_COMPLETED)
 		abandon_pending(row);
-	drop_task(id, delayed_until);
+	durable_run_drop_task(id, delayed_until);
 }
 
 /* The waiting run's checkpoint gets the outcome. Its lock is held. attempts is 0
@@ -274,25 +292,37 @@ deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
 	durable_writer_close(&writer);
 }
 
-/* Locks a and b (0: none) in order; fails only for b's absence. */
+/* false: somebody else holds it. A run that is gone counts as open, with rel NULL. */
 static bool
-open_in_order(DurableRun *waiting, int64 waiting_id, DurableRun *ending, int64 ending_id)
+open_waiting(DurableRun *waiting, int64 id, bool wait)
 {
-	bool		waiting_open = false;
+	TM_Result	result = durable_run_open(waiting, id, wait);
 
-	if (waiting_id != 0 && waiting_id < ending_id)
-		waiting_open = durable_run_open(waiting, waiting_id, true) == TM_Ok;
-	if (durable_run_open(ending, ending_id, true) != TM_Ok)
-	{
-		if (waiting_open)
-			durable_run_close(waiting);
-		return false;
-	}
-	if (waiting_id > ending_id)
-		waiting_open = durable_run_open(waiting, waiting_id, true) == TM_Ok;
-	if (!waiting_open)
+	if (result != TM_Ok)
 		waiting->writer.rel = NULL;
-	return true;
+	return result != TM_WouldBlock;
+}
+
+/* Locks both (waiting_id 0: only the other) in order; anything but TM_Ok leaves
+ * nothing open. */
+static TM_Result
+open_in_order(DurableRun *waiting, int64 waiting_id, DurableRun *ending, int64 ending_id,
+			  bool wait)
+{
+	TM_Result	result;
+
+	waiting->writer.rel = NULL;
+	if (waiting_id != 0 && waiting_id < ending_id && !open_waiting(waiting, waiting_id, wait))
+		return TM_WouldBlock;
+	result = durable_run_open(ending, ending_id, wait);
+	if (result == TM_Ok && waiting_id > ending_id && !open_waiting(waiting, waiting_id, wait))
+	{
+		durable_run_close(ending);
+		result = TM_WouldBlock;
+	}
+	if (result != TM_Ok && waiting->writer.rel != NULL)
+		durable_run_close(waiting);
+	return result;
 }
 
 static void
@@ -340,9 +370,25 @@ cancel_children(int64 id)
 	durable_snapshot_pop();
 }
 
-bool
-durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
-				DurableRunCheck check, void *arg)
+/* A step whose own transaction ended its run could not be recorded any more, and
+ * would be executed again and again. */
+void
+durable_run_refuse_own(text *run_id)
+{
+	if (durable_current_step != NULL && durable_current_step->run_id != NULL &&
+		durable_text_same(durable_current_step->run_id, run_id))
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_IN_USE),
+				errmsg("run \"%s\" cannot be cancelled or requeued by a step of its own",
+					   text_to_cstring(run_id)),
+				errhint("Return a value from which its body can tell that it is to end, with durable.fail_run() for example."));
+}
+
+/* TM_Ok: ended. TM_WouldBlock: somebody holds what is needed (never when waiting).
+ * Else it has ended before, is unknown, or the check refused. */
+static TM_Result
+end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRunCheck check,
+		void *arg, bool wait)
 {
 	DurableRun	waiting;
 	DurableRun	run;
@@ -351,31 +397,58 @@ durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bo
 	text	   *token;
 	int64		waiting_id = 0;
 	int			seq = 0;
-	bool		ended = false;
+	TM_Result	result;
+
+	if (!durable_run_read(id, &seen) || durable_run_has_ended(&seen))
+		return TM_Deleted;
+	durable_run_refuse_own(DatumGetTextPP(seen.values[RUN_RUN_ID]));
+	namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
+	token = durable_child_token(DatumGetTextPP(seen.values[RUN_RUN_ID]));
+	if (wait)
+		durable_token_share(namespace, token);
+	else if (!durable_token_share_now(namespace, token))
+		return TM_WouldBlock;
+	(void) durable_waiter_find(namespace, token, &waiting_id, &seq);
+	result = open_in_order(&waiting, waiting_id, &run, id, wait);
+	if (result != TM_Ok)
+		return result;
+	if (durable_run_has_ended(&run.row) || (check != NULL && !check(&run, arg)))
+		result = TM_Deleted;
+	else
+	{
+		durable_run_finish(&run, status, output, error);
+		if (waiting.writer.rel != NULL)
+			tell_waiting(&waiting, seq, token, namespace, status, output, error);
+	}
+	durable_run_close(&run);
+	if (waiting.writer.rel != NULL)
+		durable_run_close(&waiting);
+	return result;
+}
+
+bool
+durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
+				DurableRunCheck check, void *arg)
+{
+	bool		ended;
 
 	durable_snapshot_push();
-	if (durable_run_read(id, &seen) && !durable_run_has_ended(&seen))
-	{
-		namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
-		token = durable_child_token(DatumGetTextPP(seen.values[RUN_RUN_ID]));
-		durable_token_share(namespace, token);
-		(void) durable_waiter_find(namespace, token, &waiting_id, &seq);
-		if (open_in_order(&waiting, waiting_id, &run, id))
-		{
-			ended = !durable_run_has_ended(&run.row) && (check == NULL || check(&run, arg));
-			if (ended)
-				durable_run_finish(&run, status, output, error);
-			if (ended && waiting.writer.rel != NULL)
-				tell_waiting(&waiting, seq, token, namespace, status, output, error);
-			durable_run_close(&run);
-			if (waiting.writer.rel != NULL)
-				durable_run_close(&waiting);
-		}
-	}
+	ended = end_run(id, status, output, error, check, arg, true) == TM_Ok;
 	durable_snapshot_pop();
 	if (ended && cascade)
 		cancel_children(id);
 	return ended;
+}
+
+TM_Result
+durable_run_die(int64 id, void *error)
+{
+	TM_Result	result;
+
+	durable_snapshot_push();
+	result = end_run(id, RUN_DEAD, NULL, error, NULL, NULL, false);
+	durable_snapshot_pop();
+	return result == TM_WouldBlock ? TM_BeingModified : result;
 }
 
 bool
@@ -389,23 +462,6 @@ durable_run_is_awaited(text *namespace, text *run_id)
 	return durable_waiter_find(namespace, token, &waiting, &seq);
 }
 
-/* Whether the result at seq is one that wakes the run. Counts it. */
-static bool
-wakes_run(DurableRow *row, int seq, bool failed)
-{
-	int			left;
-
-	if (row->nulls[RUN_AWAITED_LEFT])
-		return true;
-	if (seq < DatumGetInt32(row->values[RUN_AWAITED_FIRST]) ||
-		seq > DatumGetInt32(row->values[RUN_AWAITED_LAST]))
-		return false;
-	left = DatumGetInt32(row->values[RUN_AWAITED_LEFT]) - 1;
-	durable_row_set(row, RUN_AWAITED_LEFT, Int32GetDatum(left));
-	return left <= 0 ||
-		(failed && !row->nulls[RUN_FAIL_FAST] && DatumGetBool(row->values[RUN_FAIL_FAST]));
-}
-
 TM_Result
 durable_run_step_ended(DurableTables *tables, DurableRow *task,
 					   const DurableOutcome *outcome, TimestampTz now, bool wait)
@@ -414,6 +470,7 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	int64		id;
 	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
 	bool		failed = outcome->status != TASK_COMPLETED;
+	bool		changed = false;
 	TM_Result	result;
 
 	if (!durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &id))
@@ -426,6 +483,8 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	if (result != TM_Ok)
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+	if (result == TM_Ok)
+		durable_timeout_ended(task);
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{
 		durable_snapshot_push();
@@ -433,28 +492,14 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 				DatumGetInt32(task->values[TASK_ATTEMPT]),
 				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
 				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
-		if (wakes_run(&run.row, seq, failed))
+		if (durable_step_result(tables, &run.row, seq, failed, &changed))
 			durable_run_wake(&run);
-		else
+		else if (changed)
 			durable_run_update(&run);
 		durable_snapshot_pop();
 	}
 	durable_run_close(&run);
 	return result;
-}
-
-TM_Result
-durable_run_turn_lost(DurableTables *tables, DurableRow *task, void *error, bool wait)
-{
-	DurableRun	run;
-	TM_Result	result = durable_run_open(&run, DatumGetInt64(task->values[TASK_ID]), wait);
-
-	if (result != TM_Ok)
-		return result == TM_WouldBlock ? TM_BeingModified : result;
-	durable_run_close(&run);
-	return durable_run_end(DatumGetInt64(task->values[TASK_ID]), RUN_DEAD, NULL, error, false,
-						   NULL, NULL) ?
-		TM_Ok : TM_Deleted;
 }
 
 text *

@@ -39,13 +39,24 @@ typedef struct DurableRunSpec
 /* false: a run of this id exists already and is left alone */
 extern bool durable_run_start(DurableRunSpec *spec);
 
+/* The task that stands for the run's turns, for its whole life. No lease up to
+ * last_lease (0: none) ever holds it. */
+extern void durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now,
+									int64 last_lease);
+
 /* The run is locked and an active snapshot is newer than the lock. Makes its
  * next turn due now, or notes that the turn under way has to look again. */
 extern void durable_run_wake(DurableRun *run);
+/* Its next turn is due whatever comes in: clears what it waits for in a row. */
+extern void durable_run_awaits_nothing(DurableRow *row);
 
 /* Ends a locked run: its turn task, its pending steps and waits go. */
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
+
+/* Takes a task of a locked run out of its list and away; delayed_until is 0 where
+ * its own row tells. */
+extern void durable_run_drop_task(int64 id, TimestampTz delayed_until);
 
 /* Asked while all locks are held and nothing is written; false: do not end it. */
 typedef bool (*DurableRunCheck) (DurableRun *run, void *arg);
@@ -56,6 +67,9 @@ typedef bool (*DurableRunCheck) (DurableRun *run, void *arg);
 extern bool durable_run_end(int64 id, DurableRunStatus status, void *output, void *error,
 							bool cascade, DurableRunCheck check, void *arg);
 
+/* 55006 in a step of this run, whose own transaction would end it */
+extern void durable_run_refuse_own(text *run_id);
+
 /* Whether another run waits for this one's end. */
 extern bool durable_run_is_awaited(text *namespace, text *run_id);
 
@@ -63,9 +77,8 @@ extern bool durable_run_is_awaited(text *namespace, text *run_id);
 extern TM_Result durable_run_step_ended(DurableTables *tables, DurableRow *task,
 										const DurableOutcome *outcome, TimestampTz now,
 										bool wait);
-/* A turn's claim lapsed once too often: the run is dead. */
-extern TM_Result durable_run_turn_lost(DurableTables *tables, DurableRow *task,
-									   void *error, bool wait);
+/* The run is dead. As durable_run_end(), but waits for nobody: TM_BeingModified. */
+extern TM_Result durable_run_die(int64 id, void *error);
 
 /* A turn that cannot be executed here and now: the run sleeps until then. */
 extern bool durable_run_postpone(DurableTables *tables, DurableRow *task, int64 lease,

@@ -11,7 +11,8 @@
  * has replaced it too, and whoever settled it has deleted it. Then everything is
  * read again.
  *
- * Locks: tasks, ascending by number. A round that is settled whole is deleted,
+ * Locks: tasks, ascending by number; then, of several steps at once, their runs,
+ * ascending by number, each before its tasks. A round that is settled whole is deleted,
  * not waiting for who may be renewing it; otherwise the lease keeps its row and
  * list until it lapses, so settling one of many writes nothing that the others
  * would wait for.
@@ -27,13 +28,14 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/guc.h"
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
 #include "engine/outcome.h"
 #include "engine/settle.h"
-#include "store/delayed.h"
-#include "store/ready.h"
+#include "engine/timeout.h"
+#include "store/run.h"
 #include "store/task.h"
 
 /* Results written at once by one complete_many. */
@@ -155,9 +157,18 @@ find_held(Settle *settle, const DurableTarget *target, DurableRow *task)
 		 durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID]);
 }
 
-/* Looks again under a new snapshot as long as others change the task first. */
+/* Whether the task is a step of a run. */
 static bool
-settle_one(Settle *settle, DurableTarget *target, bool *looking)
+comes_later(const DurableRow *task, DurableTarget *target)
+{
+	return durable_task_is(task, "step") &&
+		durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &target->run);
+}
+
+/* Looks again under a new snapshot as long as others change the task first. "alone":
+ * steps of runs are only noted. */
+static bool
+settle_one(Settle *settle, DurableTarget *target, bool alone, bool *looking)
 {
 	while (*looking)
 	{
@@ -166,6 +177,8 @@ settle_one(Settle *settle, DurableTarget *target, bool *looking)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!find_held(settle, target, &task))
+			return false;
+		if (alone && comes_later(&task, target))
 			return false;
 		result = act(settle, &task, target);
 		if (result == TM_Ok)
@@ -242,18 +255,56 @@ was_last(Settle *settle, const DurableTarget *targets, int n)
 }
 
 static int
+compare_runs(const void *a, const void *b)
+{
+	const DurableTarget *x = *(const DurableTarget *const *) a;
+	const DurableTarget *y = *(const DurableTarget *const *) b;
+
+	if (x->run != y->run)
+		return x->run > y->run ? 1 : -1;
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The steps among them, which settle_one() has noted, by run. */
+static int
+settle_steps(Settle *settle, DurableTarget *targets, int n, bool *looking)
+{
+	DurableTarget **steps = palloc(sizeof(DurableTarget *) * n);
+	int			nsteps = 0;
+	int			settled = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (targets[i].run != 0)
+			steps[nsteps++] = &targets[i];
+	}
+	qsort(steps, nsteps, sizeof(DurableTarget *), compare_runs);
+	for (int i = 0; i < nsteps; i++)
+	{
+		steps[i]->settled = settle_one(settle, steps[i], false, looking);
+		settled += steps[i]->settled;
+	}
+	pfree(steps);
+	return settled;
+}
+
+static int
 settle_targets(Settle *settle, DurableTarget *targets, int n)
 {
 	bool		looking = true;
+	bool		several = settle->action == SETTLE_COMPLETE && n > 1;
 	int			settled = 0;
 
-	if (settle->action == SETTLE_COMPLETE && n > 1)
+	if (several)
 		settle->results = palloc(sizeof(DurableRow) * Min(n, RESULT_BATCH));
 	for (int i = 0; i < n; i++)
 	{
-		targets[i].settled = settle_one(settle, &targets[i], &looking);
+		targets[i].run = 0;
+		targets[i].settled = settle_one(settle, &targets[i], several, &looking);
 		settled += targets[i].settled;
 	}
+	if (several)
+		settled += settle_steps(settle, targets, n, &looking);
 	flush_results(settle);
 	durable_tables_close(&settle->tables);
 	if (looking)
@@ -362,7 +413,8 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 }
 
 static bool
-token_holds(const pg_uuid_t *token, text *task_id, bool turn, int64 *id, DurableLease *lease)
+token_holds(const pg_uuid_t *token, text *task_id, bool turn, int64 *id, DurableLease *lease,
+			int64 *least)
 {
 	Settle		settle = {.token = token, .as_worker = true};
 	DurableTarget target = {.task_id = task_id};
@@ -374,6 +426,8 @@ token_holds(const pg_uuid_t *token, text *task_id, bool turn, int64 *id, Durable
 	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
 	number_targets(&settle, &target, 1);
 	holds = find_held(&settle, &target, &row) && (!turn || durable_task_is(&row, "turn"));
+	if (holds && least != NULL)
+		*least = durable_timeout_beat(&row, (int64) durable_heartbeat_interval * 1000);
 	look_away(&settle);
 	*id = target.id;
 	*lease = settle.lease;
@@ -381,10 +435,11 @@ token_holds(const pg_uuid_t *token, text *task_id, bool turn, int64 *id, Durable
 }
 
 bool
-durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since)
+durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since,
+					int64 *least)
 {
 	DurableLease lease;
-	bool		holds = token_holds(token, task_id, false, id, &lease);
+	bool		holds = token_holds(token, task_id, false, id, &lease, least);
 
 	if (holds)
 		*since = lease.claimed_at;
@@ -394,33 +449,7 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampT
 bool
 durable_token_holds_turn(const pg_uuid_t *token, text *task_id, int64 *run, DurableLease *lease)
 {
-	return token_holds(token, task_id, true, run, lease);
-}
-
-/* Out of whichever list it is in, waiting for a claim or a promotion that has it
- * in hand. A task that is in neither list is claimed. */
-static void
-unlist(const DurableRow *task)
-{
-	int64		id = DatumGetInt64(task->values[TASK_ID]);
-	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
-	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
-
-	/* twice: a promotion may be moving it from the one list to the other */
-	for (int i = 0; i < 2; i++)
-	{
-		bool		found;
-
-		durable_snapshot_push();
-		found = durable_ready_remove(id, DatumGetInt32(task->values[TASK_PRIORITY]),
-									 namespace, queue) ||
-			(!task->nulls[TASK_RUN_AT] &&
-			 durable_delayed_remove(id, DatumGetTimestampTz(task->values[TASK_RUN_AT]),
-									namespace, queue));
-		durable_snapshot_pop();
-		if (found || task->nulls[TASK_RUN_AT])
-			return;
-	}
+	return token_holds(token, task_id, true, run, lease, NULL);
 }
 
 /*
@@ -449,7 +478,7 @@ try_cancel(text *namespace, text *task_id, ItemPointer tid, TM_Result *result)
 	found = found && durable_task_is(&task, "task");
 	if (found && !ItemPointerIsValid(tid))
 	{
-		unlist(&task);
+		(void) durable_outcome_unlist(&task, 0);
 		*tid = task.tid;
 	}
 	else if (found && ItemPointerEquals(tid, &task.tid))

@@ -22,6 +22,7 @@ typedef struct DurableTarget
 	text	   *task_id;
 	int64		id;
 	int			position;		/* in the caller's list */
+	int64		run;			/* 0, or that of a step which comes later (settle.c) */
 	bool		settled;
 	void	   *output;
 	void	   *error;
@@ -54,9 +55,9 @@ extern int	durable_release_all(const pg_uuid_t *token);
 extern int	durable_renew_lease(const pg_uuid_t *token, const Interval *lease);
 
 /* Whether the token holds the task now; *id is its number, *since when it was
- * claimed. */
+ * claimed, *least how often its heartbeats are stored. */
 extern bool durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id,
-								TimestampTz *since);
+								TimestampTz *since, int64 *least);
 
 /* … whether it is a turn that the token holds, with the claim's lease. */
 extern bool durable_token_holds_turn(const pg_uuid_t *token, text *task_id, int64 *run,

@@ -7,8 +7,8 @@
  * The body is an ordinary function. The functions that it calls look their
  * position up in the history; the first that cannot answer notes why and raises
  * an error of class "query canceled", which WHEN OTHERS does not catch. A body
- * that catches it by name is found out: every later call raises again, and if
- * it returns all the same its run fails.
+ * that catches it by name is found out: the next call raises an error that not even
+ * that catches, and if it returns all the same its run fails, too.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,8 +32,10 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
+#include "base/executing.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/check.h"
 #include "engine/turn.h"
 
 #define CHANGED_BODY_HINT \
@@ -53,6 +55,18 @@ end_turn(DurableTurn *turn)
 	pg_unreachable();
 }
 
+/* The body has caught the end of its turn, perhaps in a loop. A failed assertion is
+ * the other thing that WHEN OTHERS does not catch. */
+static void
+end_swallower(DurableTurn *turn)
+{
+	turn->swallowed = true;
+	ereport(ERROR,
+			errcode(ERRCODE_ASSERT_FAILURE),
+			errmsg("the turn has ended, and its body went on"),
+			errhint("A workflow body must let the error that ends its turn pass."));
+}
+
 DurableTurn *
 durable_turn_require(const char *function)
 {
@@ -66,51 +80,98 @@ durable_turn_require(const char *function)
 				errcode(ERRCODE_DURABLE_NO_TURN),
 				errmsg("%s can only be called by the body of a workflow", function),
 				errhint("Register the calling function with durable.register_workflow and start it with durable.start."));
-	if (durable_current_turn->ended || durable_current_turn->fatal)
+	if (durable_current_turn->ended)
+		end_swallower(durable_current_turn);
+	if (durable_current_turn->fatal)
 		end_turn(durable_current_turn);
 	return durable_current_turn;
 }
 
 /* Final, whatever the body makes of the error. */
-static void
-note_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
+void
+durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind, const text *name)
 {
 	MemoryContext before = MemoryContextSwitchTo(turn->context);
-	DurableCheckpoint *checkpoint = &turn->history[seq];
+	char	   *message = psprintf("the history of run \"%s\" does not match its workflow at position %d",
+								   text_to_cstring(turn->run_id), seq);
+	char	   *asked = psprintf("The body asks for %s \"%s\"",
+								 durable_kind_name(kind), text_to_cstring(name));
+	char	   *detail = seq >= turn->nhistory ?
+		psprintf("%s; the history ends before it.", asked) :
+		psprintf("%s; recorded is %s \"%s\".", asked,
+				 durable_kind_name(turn->history[seq].kind),
+				 text_to_cstring(turn->history[seq].name));
 
 	turn->fatal = true;
-	turn->error = durable_json_error_details(
-		psprintf("the history of run \"%s\" does not match its workflow at position %d",
-				 text_to_cstring(turn->run_id), seq),
-		unpack_sql_state(ERRCODE_DURABLE_HISTORY),
-		psprintf("The body asks for %s \"%s\"; recorded is %s \"%s\".",
-				 durable_kind_name(kind), text_to_cstring(name),
-				 durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)),
-		CHANGED_BODY_HINT, NULL);
+	turn->error = durable_json_error_details(message, unpack_sql_state(ERRCODE_DURABLE_HISTORY),
+											 detail, CHANGED_BODY_HINT, NULL);
 	MemoryContextSwitchTo(before);
+	ereport(ERROR,
+			errcode(ERRCODE_DURABLE_HISTORY),
+			errmsg("%s", message),
+			errdetail("%s", detail),
+			errhint("%s", CHANGED_BODY_HINT));
+	pg_unreachable();
+}
+
+/* How many subtransactions have been rolled back in this session: whoever catches an
+ * error rolls one back. */
+static int	aborts = 0;
+
+static void
+count_aborts(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		aborts++;
+}
+
+void
+durable_turn_init(void)
+{
+	RegisterSubXactCallback(count_aborts, NULL);
+}
+
+bool
+durable_turn_ask(DurableTurn *turn, DurableKind kind)
+{
+	const DurableCheckpoint *checkpoint = turn->next_seq < turn->nhistory ?
+		&turn->history[turn->next_seq] : NULL;
+
+	return ++turn->asked == 1 && turn->aborts == aborts &&
+		checkpoint != NULL && checkpoint->plain && checkpoint->kind == kind &&
+		checkpoint->status != CHECKPOINT_PENDING;
+}
+
+void
+durable_turn_asked(DurableTurn *turn)
+{
+	turn->plain = turn->asked == 1 && turn->aborts == aborts;
+}
+
+/* Returns the position. */
+static int
+take_position(DurableTurn *turn)
+{
+	turn->asked = 0;
+	turn->aborts = aborts;
+	return turn->next_seq++;
 }
 
 DurableCheckpoint *
 durable_turn_next(DurableTurn *turn, DurableKind kind, const text *name, int *seq)
 {
 	DurableCheckpoint *checkpoint;
+	bool		plain = turn->plain;
 
-	*seq = turn->next_seq++;
+	*seq = take_position(turn);
 	if (*seq >= turn->nhistory)
-		return NULL;
+		return NULL;			/* durable_turn_record() uses turn->plain */
+	turn->plain = false;
 	checkpoint = &turn->history[*seq];
-	if (checkpoint->kind == kind && durable_text_same(checkpoint->name, name))
-		return checkpoint;
-	note_mismatch(turn, *seq, kind, name);
-	ereport(ERROR,
-			errcode(ERRCODE_DURABLE_HISTORY),
-			errmsg("the history of run \"%s\" does not match its workflow at position %d",
-				   text_to_cstring(turn->run_id), *seq),
-			errdetail("The body asks for %s \"%s\"; recorded is %s \"%s\".",
-					  durable_kind_name(kind), text_to_cstring(name),
-					  durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)),
-			errhint("%s", CHANGED_BODY_HINT));
-	return NULL;
+	checkpoint->plain = plain;
+	if (checkpoint->kind != kind || !durable_text_same(checkpoint->name, name))
+		durable_turn_mismatch(turn, *seq, kind, name);
+	return checkpoint;
 }
 
 DurableCheckpoint *
@@ -140,7 +201,9 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 	checkpoint->started_at = now;
 	if (status != CHECKPOINT_PENDING)
 		checkpoint->finished_at = now;
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
+	checkpoint->plain = turn->plain;
+	turn->plain = false;
 	MemoryContextSwitchTo(before);
 	return checkpoint;
 }
@@ -167,6 +230,13 @@ durable_turn_at(const DurableTurn *turn, int seq)
 }
 
 void
+durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint)
+{
+	checkpoint->unsaved = true;
+	turn->first_unsaved = Min(turn->first_unsaved, (int) (checkpoint - turn->history));
+}
+
+void
 durable_turn_time_out(DurableTurn *turn, DurableCheckpoint *checkpoint)
 {
 	MemoryContext before = MemoryContextSwitchTo(turn->context);
@@ -177,16 +247,24 @@ durable_turn_time_out(DurableTurn *turn, DurableCheckpoint *checkpoint)
 												unpack_sql_state(ERRCODE_DURABLE_WAIT_TIMED_OUT),
 												false);
 	checkpoint->finished_at = durable_clock_now();
-	checkpoint->changed = true;
+	durable_turn_changed(turn, checkpoint);
 	MemoryContextSwitchTo(before);
 }
 
 DurableOperation *
 durable_turn_operation(DurableTurn *turn, int seq)
 {
-	MemoryContext before = MemoryContextSwitchTo(turn->context);
-	DurableOperation *operation = palloc0(sizeof(DurableOperation));
+	MemoryContext before;
+	DurableOperation *operation;
 
+	for (int i = 0; i < turn->carried; i++)
+	{
+		operation = list_nth(turn->operations, i);
+		if (operation->seq == seq)
+			return operation;
+	}
+	before = MemoryContextSwitchTo(turn->context);
+	operation = palloc0(sizeof(DurableOperation));
 	operation->seq = seq;
 	turn->operations = lappend(turn->operations, operation);
 	MemoryContextSwitchTo(before);
@@ -236,34 +314,44 @@ body_failed(DurableTurn *turn, ErrorData *error)
 }
 
 static void
+body_went_on(DurableTurn *turn)
+{
+	turn->decision = DECISION_FAILED;
+	if (turn->fatal)
+		return;
+	turn->error = durable_json_error_full("the body caught the error that ends its turn and went on",
+										  unpack_sql_state(ERRCODE_DURABLE_TURN_SWALLOWED),
+										  false);
+}
+
+static void
 body_returned(DurableTurn *turn, Jsonb *output)
 {
-	if (turn->fatal)
+	if (turn->fatal || turn->ended)
 	{
-		turn->decision = DECISION_FAILED;
-		return;
-	}
-	if (turn->ended)
-	{
-		turn->decision = DECISION_FAILED;
-		turn->error = durable_json_error_full("the body caught the error that ends its turn and went on",
-											  unpack_sql_state(ERRCODE_DURABLE_TURN_SWALLOWED),
-											  false);
+		body_went_on(turn);
 		return;
 	}
 	turn->decision = DECISION_COMPLETED;
 	turn->output = output == NULL ? NULL : DatumGetJsonbPCopy(PointerGetDatum(output));
 }
 
+/* What an earlier replay asked for and is not written yet stays asked for. */
 static void
 begin_replay(DurableTurn *turn)
 {
+	if (turn->scratch == NULL)
+		turn->scratch = AllocSetContextCreate(turn->context, "durable replay",
+											  ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(turn->scratch);
 	turn->next_seq = 0;
+	turn->carried = list_length(turn->operations);
+	turn->asked = 0;
+	turn->aborts = aborts;
+	turn->plain = false;
 	turn->ended = false;
+	turn->swallowed = false;
 	turn->fatal = false;
-	turn->operations = NIL;
-	turn->logs = NIL;
-	turn->attributes = NULL;
 	turn->output = turn->error = NULL;
 	turn->step = NULL;
 	turn->wake_at = 0;
@@ -271,21 +359,59 @@ begin_replay(DurableTurn *turn)
 	turn->fail_fast = false;
 }
 
+/* Sees every error that the body meets, also those that it catches. */
+static void
+note_interrupt(void *arg)
+{
+	DurableTurn *turn = arg;
+	MemoryContext before;
+	ErrorData  *error;
+
+	if (geterrcode() != ERRCODE_QUERY_CANCELED)
+		return;
+	before = MemoryContextSwitchTo(turn->context);
+	error = CopyErrorData();
+	turn->interrupted |= durable_is_interrupt(error);
+	FreeErrorData(error);
+	MemoryContextSwitchTo(before);
+}
+
+/* An interrupt that the body has caught is not lost: it comes again. */
+static void
+repeat_interrupt(DurableTurn *turn)
+{
+	if (turn->interrupted)
+		InterruptPending = QueryCancelPending = true;
+	turn->interrupted = false;
+	CHECK_FOR_INTERRUPTS();
+}
+
 void
 durable_turn_replay(DurableTurn *turn)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	ErrorContextCallback callback;
 
+	callback.previous = error_context_stack;
+	callback.callback = note_interrupt;
+	callback.arg = turn;
 	begin_replay(turn);
+	turn->interrupted = false;
+	error_context_stack = &callback;
 	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(turn->context);
+	MemoryContextSwitchTo(turn->scratch);
 	PG_TRY();
 	{
 		int			settings = NewGUCNestLevel();
 		Jsonb	   *output;
 
 		XactReadOnly = true;
+		/* F-START-5: what was stored may not pass today's check */
+		if (!turn->input_checked)
+			durable_check_require(turn->workflow.input_check, turn->workflow.owner, turn->input,
+								  "input of workflow", turn->workflow.name);
+		turn->input_checked = true;
 		durable_current_turn = turn;
 		durable_snapshot_push();
 		output = durable_function_call(turn->body, turn->body_strict, turn->input);
@@ -301,20 +427,24 @@ durable_turn_replay(DurableTurn *turn)
 		ErrorData  *error;
 
 		durable_current_turn = NULL;
-		MemoryContextSwitchTo(turn->context);
+		MemoryContextSwitchTo(turn->scratch);
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(turn->context);
 		CurrentResourceOwner = owner;
-		if (!turn->ended && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		if (durable_is_interrupt(error))
 			ReThrowError(error);
-		if (!turn->ended || turn->fatal || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
+		if (turn->swallowed)
+			body_went_on(turn);
+		else if (!turn->ended || turn->fatal || error->sqlerrcode != ERRCODE_QUERY_CANCELED)
 			body_failed(turn, error);
 	}
 	PG_END_TRY();
+	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(before);
 	CurrentResourceOwner = owner;
+	repeat_interrupt(turn);
 }
 
 Jsonb *
@@ -323,6 +453,16 @@ durable_error_to_json(ErrorData *error)
 	return durable_json_error_details(error->message ? error->message : "",
 									  unpack_sql_state(error->sqlerrcode),
 									  error->detail, error->hint, error->context);
+}
+
+/* A code that is not a SQLSTATE is told in the detail. */
+static char *
+detail_with_code(char *detail, const char *code, bool is_state)
+{
+	if (code == NULL || is_state)
+		return detail;
+	return detail == NULL ? psprintf("Its code is \"%s\".", code) :
+		psprintf("%s\nIts code is \"%s\".", detail, code);
 }
 
 void
@@ -336,6 +476,7 @@ durable_raise(Jsonb *error)
 		strspn(code, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 &&
 		strncmp(code, "00", 2) != 0 && strcmp(code, "57014") != 0;
 
+	detail = detail_with_code(detail, code, is_state);
 	ereport(ERROR,
 			errcode(is_state ? MAKE_SQLSTATE(code[0], code[1], code[2], code[3], code[4]) :
 					ERRCODE_DURABLE_STEP_FAILED),
@@ -362,7 +503,7 @@ resolve(text *name)
 }
 
 static bool
-fits(Oid oid, bool *strict)
+fits(Oid oid, Oid returns, bool *strict)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
 	Form_pg_proc proc;
@@ -372,7 +513,7 @@ fits(Oid oid, bool *strict)
 		elog(ERROR, "cache lookup failed for function %u", oid);
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
 	result = proc->prokind == PROKIND_FUNCTION && !proc->proretset &&
-		proc->prorettype == JSONBOID && proc->pronargs == 1 &&
+		proc->prorettype == returns && proc->pronargs == 1 &&
 		proc->proargtypes.values[0] == JSONBOID;
 	*strict = proc->proisstrict;
 	ReleaseSysCache(tuple);
@@ -380,7 +521,7 @@ fits(Oid oid, bool *strict)
 }
 
 Oid
-durable_function_find(text *signature, bool *strict)
+durable_function_find_as(text *signature, Oid returns, bool *strict)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	Oid			oid;
@@ -389,26 +530,39 @@ durable_function_find(text *signature, bool *strict)
 	fcinfo->args[0].value = PointerGetDatum(signature);
 	fcinfo->args[0].isnull = false;
 	oid = DatumGetObjectId(to_regprocedure(fcinfo));
-	if (fcinfo->isnull || !fits(oid, strict) || !compat_may_execute(oid, GetUserId()))
+	if (fcinfo->isnull || !fits(oid, returns, strict) || !compat_may_execute(oid, GetUserId()))
 		return InvalidOid;
+	return oid;
+}
+
+Oid
+durable_function_find(text *signature, bool *strict)
+{
+	return durable_function_find_as(signature, JSONBOID, strict);
+}
+
+Oid
+durable_function_lookup_as(text *name, Oid returns, bool *strict)
+{
+	Oid			oid = resolve(name);
+
+	if (!fits(oid, returns, strict))
+		ereport(ERROR,
+				errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+				errmsg("function %s cannot be used here", format_procedure(oid)),
+				errdetail("It must take one argument of type jsonb and return %s.",
+						  format_type_be(returns)));
+	if (!compat_may_execute(oid, GetUserId()))
+		ereport(ERROR,
+				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				errmsg("permission denied for function %s", format_procedure(oid)));
 	return oid;
 }
 
 Oid
 durable_function_lookup(text *name, bool *strict)
 {
-	Oid			oid = resolve(name);
-
-	if (!fits(oid, strict))
-		ereport(ERROR,
-				errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
-				errmsg("function %s cannot be used here", format_procedure(oid)),
-				errdetail("It must take one argument of type jsonb and return jsonb."));
-	if (!compat_may_execute(oid, GetUserId()))
-		ereport(ERROR,
-				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				errmsg("permission denied for function %s", format_procedure(oid)));
-	return oid;
+	return durable_function_lookup_as(name, JSONBOID, strict);
 }
 
 text *

@@ -35,13 +35,20 @@ typedef struct DurableOperation
 	int			seq;
 	/* local steps: the function; dispatched ones: queue or NULL */
 	text	   *target;
-	int			retries;
+	int			retries;		/* 0: not said */
 	int32		priority;
 	bool		has_priority;
 	Interval   *backoff;
 	Interval   *backoff_max;
 	bool		exponential;
+	bool		has_exponential;
 	bool		jitter;
+	bool		has_jitter;
+	Interval   *timeout;
+	Interval   *pickup_timeout;
+	/* dispatched steps: of so many positions, at most so many at once (0: all) */
+	int			count;
+	int			max_in_flight;
 	/* children */
 	text	   *workflow;
 	text	   *version;
@@ -59,6 +66,7 @@ typedef struct DurableLogEntry
 typedef struct DurableTurn
 {
 	MemoryContext context;		/* everything below lives here */
+	MemoryContext scratch;		/* a replay's own, empty when the next begins */
 	int64		run;
 	text	   *run_id;
 	text	   *namespace;
@@ -70,17 +78,29 @@ typedef struct DurableTurn
 	DurableWorkflow workflow;
 	Oid			body;
 	bool		body_strict;
+	bool		input_checked;
 
 	DurableCheckpoint *history; /* by position; durable_turn_at() */
 	int			nhistory;
 	int			space;
+	int			first_unsaved;	/* all before it are stored as they are */
 
 	/* of the replay under way */
+	int			asked;			/* durable_turn_ask() since the last position was taken */
+	int			aborts;			/* of subtransactions, when it was */
+	bool		plain;			/* the position that is being taken: see durable_turn_ask */
 	int			next_seq;
 	bool		ended;			/* a function has ended it */
-	List	   *operations;		/* DurableOperation, new in this replay */
+	bool		swallowed;		/* … and the body has called another one */
+	bool		interrupted;	/* the session was, and the body may have caught it */
+
+	/* of all replays, not written yet */
+	List	   *operations;		/* DurableOperation */
+	int			carried;		/* of those, the ones of earlier replays */
 	List	   *logs;			/* DurableLogEntry */
 	Jsonb	   *attributes;		/* to be merged into the run's, or NULL */
+	int			done;			/* positions below it, of which the last is a local step
+								 * that was executed in this transaction; or 0 */
 
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
@@ -96,6 +116,10 @@ typedef struct DurableTurn
 	int			awaited_first;	/* the range whose results it waits for, or -1 */
 	int			awaited_last;
 	bool		fail_fast;
+	bool		fan_changed;	/* the steps that are not queued yet: */
+	int			fan_first;
+	int			fan_next;		/* from here to fan_last; -1: there are none */
+	int			fan_last;
 	bool		fatal;			/* the run fails, whatever the body makes of it */
 } DurableTurn;
 
@@ -103,6 +127,8 @@ typedef struct DurableTurn
  * step is. */
 extern DurableTurn *durable_current_turn;
 extern DurableTurn *durable_current_step;
+
+extern void durable_turn_init(void);
 
 /* Replays the body once, from the top. Runs in a read-only subtransaction that is
  * rolled back unless the body returns. Query cancel and the like go through. */
@@ -117,15 +143,34 @@ extern DurableTurn *durable_turn_require(const char *function);
  */
 extern DurableCheckpoint *durable_turn_next(DurableTurn *turn, DurableKind kind,
 											const text *name, int *seq);
+/* WF002 for this position: the run fails. */
+extern void durable_turn_mismatch(DurableTurn *turn, int seq, DurableKind kind,
+								  const text *name) __attribute__((noreturn));
+/*
+ * Before a step's arguments are evaluated: true when that can be left out, because
+ * the result is there and they were good before.
+ *
+ * Replays do the same things in the same order. A position is "plain" when a call
+ * took it that had asked here, nobody else had asked since the position before, and
+ * no error was caught in between: then whoever asks at this position in a later
+ * replay is that call. Of any other position nothing is known, a body may have caught
+ * what the evaluation raised, and true is never the answer.
+ */
+extern bool durable_turn_ask(DurableTurn *turn, DurableKind kind);
+/* The call that takes the next position is one that has asked. */
+extern void durable_turn_asked(DurableTurn *turn);
+
 /* A checkpoint for the position that came back NULL. */
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
 											  Jsonb *output);
 /* What the history has at a position that is known to be there. */
 extern DurableCheckpoint *durable_turn_at(const DurableTurn *turn, int seq);
+/* The checkpoint, one of the turn's history, is to be written. */
+extern void durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint);
 /* The deadline of a wait has come. */
 extern void durable_turn_time_out(DurableTurn *turn, DurableCheckpoint *checkpoint);
-/* A new operation at the position. */
+/* A new operation at the position; or the one that an earlier replay has left there. */
 extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 
 /* Ends the turn: wait until wake_at (0: only for results or signals). */
@@ -145,6 +190,9 @@ extern Jsonb *durable_error_to_json(ErrorData *error);
 extern Oid	durable_function_lookup(text *name, bool *strict);
 /* InvalidOid instead, for a stored signature */
 extern Oid	durable_function_find(text *signature, bool *strict);
+/* the same for functions that return something else than jsonb */
+extern Oid	durable_function_lookup_as(text *name, Oid returns, bool *strict);
+extern Oid	durable_function_find_as(text *signature, Oid returns, bool *strict);
 /* the form that is stored */
 extern text *durable_function_signature(Oid function);
 /* Calls it; NULL in, NULL out are SQL NULLs. */

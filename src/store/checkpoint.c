@@ -45,6 +45,7 @@ static const char *const status_names[] = {
 	[CHECKPOINT_PENDING] = "pending",
 	[CHECKPOINT_COMPLETED] = "completed",
 	[CHECKPOINT_FAILED] = "failed",
+	[CHECKPOINT_CANCELLED] = "cancelled",
 };
 
 const char *
@@ -90,7 +91,8 @@ from_row(const DurableRow *row, DurableCheckpoint *checkpoint)
 	checkpoint->output = jsonb_column(row, CHECKPOINT_OUTPUT);
 	checkpoint->error = jsonb_column(row, CHECKPOINT_ERROR);
 	checkpoint->stored = true;
-	checkpoint->changed = false;
+	checkpoint->unsaved = false;
+	checkpoint->plain = false;
 }
 
 static void
@@ -254,6 +256,26 @@ replace(DurableWriter *writer, DurableRow *row)
 }
 
 void
+durable_checkpoint_open(DurableProbe *probe)
+{
+	durable_probe_open(probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 2);
+}
+
+bool
+durable_checkpoint_is_pending(DurableProbe *probe, int64 run, int seq, int64 *task)
+{
+	DurableRow	row;
+	Datum		keys[2] = {Int64GetDatum(run), Int32GetDatum(seq)};
+
+	if (!durable_probe_find(probe, keys, &row) ||
+		!durable_text_is(DatumGetTextPP(row.values[CHECKPOINT_STATUS]),
+						 status_names[CHECKPOINT_PENDING]))
+		return false;
+	*task = row.nulls[CHECKPOINT_TASK] ? 0 : DatumGetInt64(row.values[CHECKPOINT_TASK]);
+	return true;
+}
+
+void
 durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *checkpoint)
 {
 	DurableRow	row;
@@ -264,5 +286,5 @@ durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *ch
 	else
 		replace(writer, &row);
 	checkpoint->stored = true;
-	checkpoint->changed = false;
+	checkpoint->unsaved = false;
 }

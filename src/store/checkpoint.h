@@ -29,7 +29,8 @@ typedef enum DurableCheckpointStatus
 {
 	CHECKPOINT_PENDING,
 	CHECKPOINT_COMPLETED,
-	CHECKPOINT_FAILED
+	CHECKPOINT_FAILED,
+	CHECKPOINT_CANCELLED		/* its fan failed first */
 } DurableCheckpointStatus;
 
 typedef struct DurableCheckpoint
@@ -47,7 +48,8 @@ typedef struct DurableCheckpoint
 	Jsonb	   *output;
 	Jsonb	   *error;
 	bool		stored;			/* there is a row */
-	bool		changed;		/* it differs from this */
+	bool		unsaved;		/* it differs from this */
+	bool		plain;			/* not stored; see durable_turn_ask() */
 } DurableCheckpoint;
 
 extern const char *durable_kind_name(DurableKind kind);
@@ -57,6 +59,10 @@ extern const char *durable_checkpoint_status_name(DurableCheckpointStatus status
  * active snapshot decides. */
 extern DurableCheckpoint *durable_checkpoints_load(int64 run, int *n);
 extern bool durable_checkpoint_find(int64 run, int seq, DurableCheckpoint *checkpoint);
+/* Only whether the position is pending, and its task (0: none). The probe is open
+ * on the history. */
+extern void durable_checkpoint_open(DurableProbe *probe);
+extern bool durable_checkpoint_is_pending(DurableProbe *probe, int64 run, int seq, int64 *task);
 
 /* The last ones, in order: at most "max" (-1: no limit), and no more than make
  * up "bytes" of outputs and errors, but one at least unless max is 0. */

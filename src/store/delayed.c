@@ -50,6 +50,10 @@ announce(TimestampTz run_at, text *namespace, text *queue)
 		return;
 	list = durable_list_key(DELAYED_LIST, namespace, queue);
 	durable_hint_inserted(&list, 0, run_at, run_at);
+	durable_wakeup_note_due(run_at);
+	/* who executes a role's work looks often, or is woken by the scheduler */
+	if (OidIsValid(durable_queue_owner(queue)))
+		return;
 	waiters = durable_queue_key(namespace, queue);
 	durable_wakeup_note(&waiters, PG_INT32_MAX);
 }
@@ -79,8 +83,8 @@ durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 	pfree(rows);
 }
 
-bool
-durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queue)
+static TM_Result
+remove_entry(int64 id, TimestampTz run_at, text *namespace, text *queue, bool wait)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -88,7 +92,7 @@ durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queu
 		PointerGetDatum(namespace), PointerGetDatum(queue),
 		TimestampTzGetDatum(run_at), Int64GetDatum(id)
 	};
-	bool		removed = false;
+	TM_Result	result = TM_Deleted;
 
 	durable_probe_open(&probe, REL_TASK_DELAYED, IDX_DELAYED_DUE,
 					   GetActiveSnapshot(), DUE_COLUMNS);
@@ -97,11 +101,23 @@ durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queu
 		DurableWriter writer;
 
 		durable_writer_open(&writer, REL_TASK_DELAYED);
-		removed = (durable_writer_delete(&writer, &row.tid, true) == TM_Ok);
+		result = durable_writer_delete(&writer, &row.tid, wait);
 		durable_writer_close(&writer);
 	}
 	durable_probe_close(&probe);
-	return removed;
+	return result;
+}
+
+bool
+durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queue)
+{
+	return remove_entry(id, run_at, namespace, queue, true) == TM_Ok;
+}
+
+TM_Result
+durable_delayed_take(int64 id, TimestampTz run_at, text *namespace, text *queue)
+{
+	return remove_entry(id, run_at, namespace, queue, false);
 }
 
 bool

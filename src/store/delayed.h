@@ -34,6 +34,8 @@ extern void durable_delayed_insert_many(DurableWriter *writer, const int64 *ids,
 extern int	durable_delayed_lists(DurableListName **lists);
 
 extern bool durable_delayed_remove(int64 id, TimestampTz run_at, text *namespace, text *queue);
+/* the same without waiting for who has it in hand; TM_Deleted: it is not there */
+extern TM_Result durable_delayed_take(int64 id, TimestampTz run_at, text *namespace, text *queue);
 
 /* What is due in one queue; durable_due_open() and
  * durable_due_close() go around it. */

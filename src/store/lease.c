@@ -11,11 +11,14 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
+#include "storage/ipc.h"
 #include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -23,6 +26,7 @@
 #include "base/errors.h"
 #include "base/ids.h"
 #include "base/names.h"
+#include "base/wakeup.h"
 #include "store/lease.h"
 
 static const char *const kind_names[] = {
@@ -79,11 +83,23 @@ lease_tag(LOCKTAG *tag, int64 lease)
 /* The one that this session holds, or 0. */
 static int64 held_here = 0;
 
+/* Runs after the server has let go of the session's locks. */
+static void
+at_backend_exit(int code, Datum arg)
+{
+	if (held_here != 0)
+		durable_scheduler_wake(MyDatabaseId, SCHEDULER_LOOK_DEAD);
+}
+
 void
 durable_lease_hold(int64 lease)
 {
+	static bool exit_registered = false;
 	LOCKTAG		tag;
 
+	if (!exit_registered)
+		on_shmem_exit(at_backend_exit, (Datum) 0);
+	exit_registered = true;
 	held_here = lease;
 	lease_tag(&tag, lease);
 	(void) LockAcquire(&tag, ExclusiveLock, true, false);
@@ -100,12 +116,18 @@ durable_lease_let_go(int64 lease)
 }
 
 bool
+durable_lease_is_session(const DurableLease *lease)
+{
+	return lease->worker != NULL &&
+		durable_text_is(lease->worker, DURABLE_SESSION_WORKER);
+}
+
+bool
 durable_lease_is_alive(const DurableLease *lease)
 {
 	LOCKTAG		tag;
 
-	if (lease->worker == NULL ||
-		!durable_text_is(lease->worker, DURABLE_SESSION_WORKER))
+	if (!durable_lease_is_session(lease))
 		return false;
 	/* a step may look after claims itself, its own among them */
 	if (lease->id == held_here)
@@ -142,8 +164,9 @@ lease_to_row(const DurableLease *lease, DurableRow *row)
 	/* a long list that has not changed is not written again */
 	durable_row_set_pointer(row, LEASE_IDS, lease->stored_ids != NULL ? (void *) lease->stored_ids :
 							(void *) durable_ids_to_array(lease->ids, lease->nids));
-	durable_row_set_pointer(row, LEASE_SEEN, lease->nseen == 0 ? NULL :
-							durable_ids_to_array(lease->seen, lease->nseen));
+	durable_row_set_pointer(row, LEASE_SEEN, lease->stored_seen != NULL ? (void *) lease->stored_seen :
+							lease->nseen == 0 ? NULL :
+							(void *) durable_ids_to_array(lease->seen, lease->nseen));
 }
 
 static void
@@ -165,9 +188,14 @@ lease_from_row(const DurableRow *row, DurableLease *lease)
 	lease->ids = durable_ids_from_array(DatumGetArrayTypeP(row->values[LEASE_IDS]),
 										&lease->nids);
 	lease->nseen = 0;
-	if (!row->nulls[LEASE_SEEN])
-		lease->seen = durable_ids_from_array(DatumGetArrayTypeP(row->values[LEASE_SEEN]),
-											 &lease->nseen);
+	lease->seen = NULL;
+	lease->stored_seen = NULL;
+	if (row->nulls[LEASE_SEEN])
+		return;
+	lease->stored_seen = (struct varlena *) DatumGetPointer(datumCopy(row->values[LEASE_SEEN],
+																	  false, -1));
+	lease->seen = durable_ids_from_array(DatumGetArrayTypeP(row->values[LEASE_SEEN]),
+										 &lease->nseen);
 }
 
 void
@@ -205,6 +233,9 @@ announce(const DurableLease *lease)
 		return;
 	key = durable_list_key(LEASE_LIST, lease->namespace, lease->queue);
 	durable_hint_inserted(&key, 0, lease->until, lease->until);
+	/* the end of a session is noticed by itself */
+	if (!durable_lease_is_session(lease))
+		durable_wakeup_note_due(lease->until);
 }
 
 void
@@ -318,6 +349,36 @@ durable_lapsed_next(DurableDueScan *scan, DurableLease *lease)
 	durable_slot_row(scan->walk.slot, &row);
 	lease_from_row(&row, lease);
 	return true;
+}
+
+int
+durable_lease_sessions(Snapshot snapshot, DurableLease **leases)
+{
+	Relation	rel = durable_table_open(REL_LEASE, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	int			space = 16;
+	int			n = 0;
+
+	*leases = palloc(sizeof(DurableLease) * space);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		DurableRow	row;
+
+		CHECK_FOR_INTERRUPTS();
+		durable_slot_row(slot, &row);
+		if (row.nulls[LEASE_WORKER] ||
+			!durable_text_is(DatumGetTextPP(row.values[LEASE_WORKER]), DURABLE_SESSION_WORKER))
+			continue;
+		if (n == space)
+			*leases = repalloc(*leases, sizeof(DurableLease) * (space *= 2));
+		lease_from_row(&row, &(*leases)[n]);
+		n++;
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(rel, AccessShareLock);
+	return n;
 }
 
 static DurablePlan lists_plan = {

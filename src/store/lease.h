@@ -55,6 +55,7 @@ typedef struct DurableLease
 	 * history came with, in pairs; those of settled ones stay */
 	int			nseen;
 	int64	   *seen;
+	struct varlena *stored_seen;	/* as stored_ids */
 	ItemPointerData tid;		/* where it was read */
 } DurableLease;
 
@@ -75,6 +76,7 @@ extern void durable_lease_insert(DurableLease *lease);
 
 extern void durable_lease_hold(int64 lease);
 extern void durable_lease_let_go(int64 lease);
+extern bool durable_lease_is_session(const DurableLease *lease);
 extern bool durable_lease_is_alive(const DurableLease *lease);
 
 /* The live lease behind a token, as the active snapshot sees it, copied into
@@ -100,6 +102,9 @@ extern TM_Result durable_lease_delete(const DurableLease *lease, bool wait);
 extern bool durable_lapsed_begin(DurableDueScan *scan, text *namespace, text *queue,
 								  TimestampTz now);
 extern bool durable_lapsed_next(DurableDueScan *scan, DurableLease *lease);
+
+/* All leases of sessions that the snapshot sees, palloc'd. */
+extern int	durable_lease_sessions(Snapshot snapshot, DurableLease **leases);
 
 /* the queues that have leases */
 extern int	durable_lease_lists(DurableListName **lists);

@@ -73,6 +73,24 @@ durable_progress_store(int64 id, TimestampTz at, void *progress, TimestampTz sin
 		(void) try_store(id, at, progress, since, least);
 }
 
+bool
+durable_progress_last(int64 id, TimestampTz *at)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		key = Int64GetDatum(id);
+	bool		found;
+
+	durable_probe_open(&probe, REL_TASK_PROGRESS, IDX_PROGRESS_PKEY,
+					   durable_snapshot_push(), 1);
+	found = durable_probe_find(&probe, &key, &row);
+	if (found)
+		*at = DatumGetTimestampTz(row.values[PROGRESS_AT]);
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+	return found;
+}
+
 static DurablePlan expire_plan = {
 	.name = "expire progress",
 	.sql =

@@ -51,17 +51,40 @@ fill_row(DurableRow *row, int64 id, int32 priority, text *namespace, text *queue
 	durable_row_set(row, READY_QUEUE, PointerGetDatum(queue));
 }
 
+Oid
+durable_queue_owner(const text *queue)
+{
+	const char *name = VARDATA_ANY(queue);
+	int			length = VARSIZE_ANY_EXHDR(queue);
+	Oid			owner = 0;
+
+	if (length < 2 || name[0] != '#')
+		return InvalidOid;
+	for (int i = 1; i < length; i++)
+	{
+		if (name[i] < '0' || name[i] > '9')
+			return InvalidOid;
+		owner = owner * 10 + (name[i] - '0');
+	}
+	return owner;
+}
+
 static void
 announce(text *namespace, text *queue, int32 priority, int64 first, int64 last, int count)
 {
 	DurableKey	key;
+	Oid			owner;
 
 	if (durable_shared == NULL)
 		return;
 	key = durable_queue_key(namespace, queue);
 	durable_hint_inserted(&key, priority, first, last);
 	durable_levels_inserted(&key, priority);
-	durable_wakeup_note(&key, count);
+	owner = durable_queue_owner(queue);
+	if (OidIsValid(owner))
+		durable_wakeup_note_owner(owner, count);
+	else
+		durable_wakeup_note(&key, count);
 }
 
 void
@@ -96,8 +119,8 @@ durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
 	pfree(rows);
 }
 
-bool
-durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
+static TM_Result
+remove_entry(int64 id, int32 priority, text *namespace, text *queue, bool wait)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -105,7 +128,7 @@ durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
 		PointerGetDatum(namespace), PointerGetDatum(queue),
 		Int32GetDatum(priority), Int64GetDatum(id)
 	};
-	bool		removed = false;
+	TM_Result	result = TM_Deleted;
 
 	durable_probe_open(&probe, REL_TASK_READY, IDX_READY_ORDER,
 					   GetActiveSnapshot(), ORDER_COLUMNS);
@@ -114,11 +137,23 @@ durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
 		DurableWriter writer;
 
 		durable_writer_open(&writer, REL_TASK_READY);
-		removed = (durable_writer_delete(&writer, &row.tid, true) == TM_Ok);
+		result = durable_writer_delete(&writer, &row.tid, wait);
 		durable_writer_close(&writer);
 	}
 	durable_probe_close(&probe);
-	return removed;
+	return result;
+}
+
+bool
+durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue)
+{
+	return remove_entry(id, priority, namespace, queue, true) == TM_Ok;
+}
+
+TM_Result
+durable_ready_take(int64 id, int32 priority, text *namespace, text *queue)
+{
+	return remove_entry(id, priority, namespace, queue, false);
 }
 
 /* Keys for "this queue, priority <op> p, id >= first". */

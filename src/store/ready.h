@@ -24,6 +24,9 @@ enum
 /* The queue as the hints and the waiters know it. */
 extern DurableKey durable_queue_key(const text *namespace, const text *queue);
 
+/* The role that alone executes the queue's tasks, or InvalidOid. */
+extern Oid	durable_queue_owner(const text *queue);
+
 extern void durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
 								 text *namespace, text *queue);
 /* all of one queue and priority */
@@ -31,6 +34,8 @@ extern void durable_ready_insert_many(DurableWriter *writer, const int64 *ids, i
 									  int32 priority, text *namespace, text *queue);
 /* takes the task out, wherever it is; false = it was not there */
 extern bool durable_ready_remove(int64 id, int32 priority, text *namespace, text *queue);
+/* the same without waiting for who has it in hand; TM_Deleted: it is not there */
+extern TM_Result durable_ready_take(int64 id, int32 priority, text *namespace, text *queue);
 
 /* A scan over one queue in claim order: priority first, then age. */
 typedef struct DurableReadyScan

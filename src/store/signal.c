@@ -60,6 +60,15 @@ durable_token_share(text *namespace, text *token)
 }
 
 bool
+durable_token_share_now(text *namespace, text *token)
+{
+	LOCKTAG		tag;
+
+	token_tag(&tag, namespace, token);
+	return LockAcquire(&tag, ShareLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+bool
 durable_token_take(text *namespace, text *token)
 {
 	LOCKTAG		tag;

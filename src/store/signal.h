@@ -20,6 +20,8 @@
  * waits, because it holds a run: false = a sender is under way.
  */
 extern void durable_token_share(text *namespace, text *token);
+/* the same, not waiting; false = a registration is under way */
+extern bool durable_token_share_now(text *namespace, text *token);
 extern bool durable_token_take(text *namespace, text *token);
 
 /* Newest commits decide in all of these. */

@@ -180,6 +180,15 @@ static DurablePlan orphan_plan = {
 	"   AND d.queue OPERATOR(pg_catalog.=) t.queue"
 	"   AND d.run_at OPERATOR(pg_catalog.=) t.run_at"
 	"   AND d.id OPERATOR(pg_catalog.=) t.id)"
+	/* a run that waits has its turn in no list, as have steps that wait for
+	 * their place in a fan */
+	"  AND NOT EXISTS (SELECT FROM durable.run p"
+	"   WHERE p.id OPERATOR(pg_catalog.=) t.id"
+	"   AND p.turn_state OPERATOR(pg_catalog.=) 'parked')"
+	"  AND NOT EXISTS (SELECT FROM durable.run f"
+	"   WHERE f.run_id OPERATOR(pg_catalog.=) t.run_id"
+	"   AND t.seq OPERATOR(pg_catalog.>=) f.fan_next"
+	"   AND t.seq OPERATOR(pg_catalog.<=) f.fan_last)"
 	"  RETURNING t.id, t.priority, t.namespace, t.queue)"
 	" INSERT INTO durable.task_ready (id, priority, namespace, queue)"
 	" SELECT o.id, o.priority, o.namespace, o.queue FROM orphan o",

@@ -10,8 +10,10 @@
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/snapmgr.h"
 
+#include "base/names.h"
 #include "base/plan.h"
 #include "base/rel.h"
 #include "store/workflow.h"
@@ -27,6 +29,7 @@ enum
 	WORKFLOW_BODY,
 	WORKFLOW_QUEUE,
 	WORKFLOW_TAGS,
+	WORKFLOW_INPUT_CHECK,
 	WORKFLOW_COLUMNS
 };
 
@@ -37,6 +40,15 @@ enum
 	HANDLER_OWNER,
 	HANDLER_REGISTERED_AT,
 	HANDLER_HANDLER,
+	HANDLER_INPUT_CHECK,
+	HANDLER_OUTPUT_CHECK,
+	HANDLER_RETRIES,
+	HANDLER_BACKOFF,
+	HANDLER_BACKOFF_KIND,
+	HANDLER_BACKOFF_MAX,
+	HANDLER_JITTER,
+	HANDLER_TIMEOUT,
+	HANDLER_PICKUP_TIMEOUT,
 	HANDLER_COLUMNS
 };
 
@@ -44,6 +56,24 @@ text *
 durable_owner_queue(Oid owner)
 {
 	return cstring_to_text(psprintf("#%u", owner));
+}
+
+static text *
+text_column(const DurableRow *row, int column)
+{
+	return row->nulls[column] ? NULL : DatumGetTextPCopy(row->values[column]);
+}
+
+static Interval *
+interval_column(const DurableRow *row, int column)
+{
+	Interval   *copy;
+
+	if (row->nulls[column])
+		return NULL;
+	copy = palloc(sizeof(Interval));
+	*copy = *DatumGetIntervalP(row->values[column]);
+	return copy;
 }
 
 static void
@@ -58,6 +88,7 @@ workflow_from_row(const DurableRow *row, DurableWorkflow *workflow)
 		DatumGetTextPCopy(row->values[WORKFLOW_BODY]);
 	workflow->queue = DatumGetTextPCopy(row->values[WORKFLOW_QUEUE]);
 	workflow->tags = DatumGetArrayTypePCopy(row->values[WORKFLOW_TAGS]);
+	workflow->input_check = text_column(row, WORKFLOW_INPUT_CHECK);
 }
 
 /* Whether every character is a digit; leading zeros are skipped. */
@@ -82,6 +113,20 @@ numeric_version(text *version, const char **digits, int *length)
 	return true;
 }
 
+/* The digits at the pointers by value, however many; moves behind them. */
+static int
+compare_digits(const char **a, const char **b)
+{
+	const char *x = *a + strspn(*a, "0");
+	const char *y = *b + strspn(*b, "0");
+	int			nx = strspn(x, "0123456789");
+	int			ny = strspn(y, "0123456789");
+
+	*a = x + nx;
+	*b = y + ny;
+	return nx != ny ? nx - ny : memcmp(x, y, nx);
+}
+
 /* Natural order: runs of digits by value, everything else by byte. */
 static int
 compare_versions(text *a, text *b)
@@ -99,15 +144,10 @@ compare_versions(text *a, text *b)
 	{
 		if (isdigit((unsigned char) *x) && isdigit((unsigned char) *y))
 		{
-			char	   *after_x;
-			char	   *after_y;
-			unsigned long vx = strtoul(x, &after_x, 10);
-			unsigned long vy = strtoul(y, &after_y, 10);
+			int			order = compare_digits(&x, &y);
 
-			if (vx != vy)
-				return vx < vy ? -1 : 1;
-			x = after_x;
-			y = after_y;
+			if (order != 0)
+				return order;
 		}
 		else if (*x != *y)
 			return (unsigned char) *x < (unsigned char) *y ? -1 : 1;
@@ -147,6 +187,34 @@ durable_workflow_find(text *namespace, text *name, text *version,
 	return found;
 }
 
+static void
+policy_from_row(const DurableRow *row, DurableStepPolicy *policy)
+{
+	policy->retries = row->nulls[HANDLER_RETRIES] ? 0 :
+		DatumGetInt32(row->values[HANDLER_RETRIES]);
+	policy->backoff = interval_column(row, HANDLER_BACKOFF);
+	policy->backoff_max = interval_column(row, HANDLER_BACKOFF_MAX);
+	policy->has_exponential = !row->nulls[HANDLER_BACKOFF_KIND];
+	policy->exponential = policy->has_exponential &&
+		durable_text_is(DatumGetTextPP(row->values[HANDLER_BACKOFF_KIND]), "exp");
+	policy->has_jitter = !row->nulls[HANDLER_JITTER];
+	policy->jitter = policy->has_jitter && DatumGetBool(row->values[HANDLER_JITTER]);
+	policy->timeout = interval_column(row, HANDLER_TIMEOUT);
+	policy->pickup_timeout = interval_column(row, HANDLER_PICKUP_TIMEOUT);
+}
+
+static void
+handler_from_row(const DurableRow *row, DurableHandler *handler)
+{
+	handler->namespace = DatumGetTextPCopy(row->values[HANDLER_NAMESPACE]);
+	handler->name = DatumGetTextPCopy(row->values[HANDLER_NAME]);
+	handler->owner = DatumGetObjectId(row->values[HANDLER_OWNER]);
+	handler->handler = DatumGetTextPCopy(row->values[HANDLER_HANDLER]);
+	handler->input_check = text_column(row, HANDLER_INPUT_CHECK);
+	handler->output_check = text_column(row, HANDLER_OUTPUT_CHECK);
+	policy_from_row(row, &handler->policy);
+}
+
 bool
 durable_handler_find(text *namespace, text *name, DurableHandler *handler)
 {
@@ -158,12 +226,7 @@ durable_handler_find(text *namespace, text *name, DurableHandler *handler)
 	durable_probe_open(&probe, REL_HANDLER, IDX_HANDLER_PKEY, durable_snapshot_push(), 2);
 	found = durable_probe_find(&probe, keys, &row);
 	if (found)
-	{
-		handler->namespace = DatumGetTextPCopy(row.values[HANDLER_NAMESPACE]);
-		handler->name = DatumGetTextPCopy(row.values[HANDLER_NAME]);
-		handler->owner = DatumGetObjectId(row.values[HANDLER_OWNER]);
-		handler->handler = DatumGetTextPCopy(row.values[HANDLER_HANDLER]);
-	}
+		handler_from_row(&row, handler);
 	durable_probe_close(&probe);
 	durable_snapshot_pop();
 	return found;
@@ -180,19 +243,37 @@ run_once(DurablePlan *plan, const Datum *values, const char *nulls)
 	return processed;
 }
 
-/* Only its owner may replace a definition. */
+/* The nulls of an SPI call, from null pointers at the end of its arguments. */
+static char *
+nulls_of(const Datum *values, int n, int first_nullable)
+{
+	char	   *nulls = palloc(n + 1);
+
+	for (int i = 0; i < n; i++)
+		nulls[i] = i >= first_nullable && DatumGetPointer(values[i]) == NULL ? 'n' : ' ';
+	nulls[n] = '\0';
+	return nulls;
+}
+
+/* Only its owner may replace or delete a definition; when that role has been dropped,
+ * anybody may who may define. */
+#define OWNER_IS_GONE(table) \
+	"NOT EXISTS (SELECT FROM pg_catalog.pg_roles a WHERE a.oid OPERATOR(pg_catalog.=) " table ".owner)"
+
 static DurablePlan workflow_store_plan = {
 	.name = "store workflow",
 	.sql =
 	"INSERT INTO durable.workflow AS w (namespace, name, version, owner, registered_at,"
-	" atomic, body, queue, tags)"
-	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7)"
+	" atomic, body, queue, tags, input_check)"
+	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7, $9)"
 	" ON CONFLICT ON CONSTRAINT workflow_pkey DO UPDATE SET"
-	" registered_at = excluded.registered_at, atomic = excluded.atomic,"
-	" body = excluded.body, queue = excluded.queue, tags = excluded.tags"
-	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner",
-	.nargs = 8,
-	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID},
+	" owner = excluded.owner, registered_at = excluded.registered_at, atomic = excluded.atomic,"
+	" body = excluded.body, queue = excluded.queue, tags = excluded.tags,"
+	" input_check = excluded.input_check"
+	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("w"),
+	.nargs = 9,
+	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID,
+	TEXTOID},
 };
 
 bool
@@ -202,11 +283,13 @@ durable_workflow_store(const DurableWorkflow *workflow)
 		PointerGetDatum(workflow->namespace), PointerGetDatum(workflow->name),
 		PointerGetDatum(workflow->version), ObjectIdGetDatum(workflow->owner),
 		PointerGetDatum(workflow->body), PointerGetDatum(workflow->queue),
-		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic)
+		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic),
+		PointerGetDatum(workflow->input_check)
 	};
+	char	   *nulls = nulls_of(values, lengthof(values), 8);
 
-	return run_once(&workflow_store_plan, values,
-					workflow->body == NULL ? "    n   " : NULL) > 0;
+	nulls[4] = workflow->body == NULL ? 'n' : ' ';
+	return run_once(&workflow_store_plan, values, nulls) > 0;
 }
 
 static DurablePlan workflow_delete_plan = {
@@ -215,7 +298,7 @@ static DurablePlan workflow_delete_plan = {
 	"DELETE FROM durable.workflow w WHERE w.namespace OPERATOR(pg_catalog.=) $1"
 	" AND w.name OPERATOR(pg_catalog.=) $2"
 	" AND ($3 IS NULL OR w.version OPERATOR(pg_catalog.=) $3)"
-	" AND w.owner OPERATOR(pg_catalog.=) $4",
+	" AND (w.owner OPERATOR(pg_catalog.=) $4 OR " OWNER_IS_GONE("w") ")",
 	.nargs = 4,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID},
 };
@@ -231,13 +314,16 @@ durable_workflow_delete(text *namespace, text *name, text *version)
 	return (int) run_once(&workflow_delete_plan, values, version == NULL ? "  n " : NULL);
 }
 
+/* A run that has not ended has a task under its number. Finished ones, which may be
+ * very many, are not looked at; an index for this would make each end of a run write
+ * all indexes of the table. */
 static DurablePlan workflow_in_use_plan = {
 	.name = "workflow in use",
 	.sql =
-	"SELECT FROM durable.run r WHERE r.namespace OPERATOR(pg_catalog.=) $1"
-	" AND r.workflow OPERATOR(pg_catalog.=) $2"
-	" AND ($3 IS NULL OR r.version OPERATOR(pg_catalog.=) $3)"
-	" AND r.finished_at IS NULL LIMIT 1",
+	"SELECT FROM durable.task t WHERE t.kind OPERATOR(pg_catalog.=) 'turn'"
+	" AND t.namespace OPERATOR(pg_catalog.=) $1 AND t.name OPERATOR(pg_catalog.=) $2"
+	" AND ($3 IS NULL OR EXISTS (SELECT FROM durable.run r"
+	"  WHERE r.id OPERATOR(pg_catalog.=) t.id AND r.version OPERATOR(pg_catalog.=) $3)) LIMIT 1",
 	.nargs = 3,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID},
 };
@@ -255,31 +341,51 @@ durable_workflow_in_use(text *namespace, text *name, text *version)
 static DurablePlan handler_store_plan = {
 	.name = "store handler",
 	.sql =
-	"INSERT INTO durable.handler AS h (namespace, name, owner, registered_at, handler)"
-	" VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4)"
+	"INSERT INTO durable.handler AS h (namespace, name, owner, registered_at, handler,"
+	" retries, jitter, input_check, output_check, backoff, backoff_kind, backoff_max,"
+	" timeout, pickup_timeout)"
+	" VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
 	" ON CONFLICT ON CONSTRAINT handler_pkey DO UPDATE SET"
-	" registered_at = excluded.registered_at, handler = excluded.handler"
-	" WHERE h.owner OPERATOR(pg_catalog.=) excluded.owner",
-	.nargs = 4,
-	.argtypes = {TEXTOID, TEXTOID, REGROLEOID, TEXTOID},
+	" owner = excluded.owner, registered_at = excluded.registered_at, handler = excluded.handler,"
+	" retries = excluded.retries, jitter = excluded.jitter,"
+	" input_check = excluded.input_check, output_check = excluded.output_check,"
+	" backoff = excluded.backoff, backoff_kind = excluded.backoff_kind,"
+	" backoff_max = excluded.backoff_max, timeout = excluded.timeout,"
+	" pickup_timeout = excluded.pickup_timeout"
+	" WHERE h.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("h"),
+	.nargs = 13,
+	.argtypes = {TEXTOID, TEXTOID, REGROLEOID, TEXTOID, INT4OID, BOOLOID, TEXTOID, TEXTOID,
+	INTERVALOID, TEXTOID, INTERVALOID, INTERVALOID, INTERVALOID},
 };
 
 bool
 durable_handler_store(const DurableHandler *handler)
 {
+	const DurableStepPolicy *policy = &handler->policy;
+	text	   *kind = !policy->has_exponential ? NULL :
+		cstring_to_text(policy->exponential ? "exp" : "fixed");
 	Datum		values[] = {
 		PointerGetDatum(handler->namespace), PointerGetDatum(handler->name),
-		ObjectIdGetDatum(handler->owner), PointerGetDatum(handler->handler)
+		ObjectIdGetDatum(handler->owner), PointerGetDatum(handler->handler),
+		Int32GetDatum(policy->retries), BoolGetDatum(policy->jitter),
+		PointerGetDatum(handler->input_check), PointerGetDatum(handler->output_check),
+		PointerGetDatum(policy->backoff), PointerGetDatum(kind),
+		PointerGetDatum(policy->backoff_max), PointerGetDatum(policy->timeout),
+		PointerGetDatum(policy->pickup_timeout)
 	};
+	char	   *nulls = nulls_of(values, lengthof(values), 6);
 
-	return run_once(&handler_store_plan, values, NULL) > 0;
+	nulls[4] = policy->retries == 0 ? 'n' : ' ';
+	nulls[5] = policy->has_jitter ? ' ' : 'n';
+	return run_once(&handler_store_plan, values, nulls) > 0;
 }
 
 static DurablePlan handler_delete_plan = {
 	.name = "delete handler",
 	.sql =
 	"DELETE FROM durable.handler h WHERE h.namespace OPERATOR(pg_catalog.=) $1"
-	" AND h.name OPERATOR(pg_catalog.=) $2 AND h.owner OPERATOR(pg_catalog.=) $3",
+	" AND h.name OPERATOR(pg_catalog.=) $2"
+	" AND (h.owner OPERATOR(pg_catalog.=) $3 OR " OWNER_IS_GONE("h") ")",
 	.nargs = 3,
 	.argtypes = {TEXTOID, TEXTOID, REGROLEOID},
 };
@@ -298,11 +404,38 @@ static DurablePlan namespaces_plan = {
 	.name = "namespaces of a role",
 	.sql =
 	"SELECT w.namespace FROM durable.workflow w WHERE w.owner OPERATOR(pg_catalog.=) $1"
+	" AND w.body IS NOT NULL"
 	" UNION SELECT h.namespace FROM durable.handler h WHERE h.owner OPERATOR(pg_catalog.=) $1"
 	" ORDER BY 1",
 	.nargs = 1,
 	.argtypes = {REGROLEOID},
 };
+
+/* Whenever the tables' triggers say that a row changed. */
+static uint64 definitions_version = 1;
+static Oid	workflow_table = InvalidOid;
+static Oid	handler_table = InvalidOid;
+
+static void
+definitions_changed(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == workflow_table || relid == handler_table)
+		definitions_version++;
+}
+
+uint64
+durable_definitions_version(void)
+{
+	workflow_table = durable_rel(REL_WORKFLOW);
+	handler_table = durable_rel(REL_HANDLER);
+	return definitions_version;
+}
+
+void
+durable_workflow_init(void)
+{
+	CacheRegisterRelcacheCallback(definitions_changed, (Datum) 0);
+}
 
 text **
 durable_namespaces_of(Oid owner, int *n)
@@ -315,15 +448,37 @@ durable_namespaces_of(Oid owner, int *n)
 	*n = (int) durable_plan_run(&namespaces_plan, &value, NULL);
 	namespaces = MemoryContextAlloc(caller, sizeof(text *) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
-	{
-		bool		isnull;
-		Datum		name = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
-										 1, &isnull);
-		MemoryContext before = MemoryContextSwitchTo(caller);
-
-		namespaces[i] = DatumGetTextPCopy(name);
-		MemoryContextSwitchTo(before);
-	}
+		namespaces[i] = durable_plan_text(i, 1, caller);
 	durable_plan_end();
 	return namespaces;
+}
+
+static DurablePlan owners_plan = {
+	.name = "owners of definitions",
+	.sql =
+	"SELECT w.owner::pg_catalog.oid, w.namespace FROM durable.workflow w"
+	" WHERE w.body IS NOT NULL"
+	" UNION SELECT h.owner::pg_catalog.oid, h.namespace FROM durable.handler h"
+	" ORDER BY 1, 2",
+};
+
+int
+durable_owners(DurableOwner **owners)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	int			n;
+
+	durable_plan_begin();
+	n = (int) durable_plan_run(&owners_plan, NULL, NULL);
+	*owners = MemoryContextAlloc(caller, sizeof(DurableOwner) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+	{
+		bool		isnull;
+
+		(*owners)[i].role = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[i],
+														   SPI_tuptable->tupdesc, 1, &isnull));
+		(*owners)[i].namespace = durable_plan_text(i, 2, caller);
+	}
+	durable_plan_end();
+	return n;
 }

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "utils/array.h"
+#include "utils/timestamp.h"
 
 /* Everything copied into the current memory context. */
 typedef struct DurableWorkflow
@@ -23,6 +24,7 @@ typedef struct DurableWorkflow
 	text	   *body;			/* schema.function(argument types); NULL: external */
 	text	   *queue;
 	ArrayType  *tags;
+	text	   *input_check;	/* as body, or NULL */
 } DurableWorkflow;
 
 /* version NULL: the newest, numbers by value, other texts after them */
@@ -35,20 +37,52 @@ extern int	durable_workflow_delete(text *namespace, text *name, text *version);
 /* whether a run of this version (NULL: any) has not ended */
 extern bool durable_workflow_in_use(text *namespace, text *name, text *version);
 
+/* What a handler says about its steps; a call may say otherwise. */
+typedef struct DurableStepPolicy
+{
+	int			retries;		/* 0: nothing */
+	Interval   *backoff;
+	Interval   *backoff_max;
+	bool		exponential;
+	bool		has_exponential;
+	bool		jitter;
+	bool		has_jitter;
+	Interval   *timeout;
+	Interval   *pickup_timeout;
+} DurableStepPolicy;
+
 typedef struct DurableHandler
 {
 	text	   *namespace;
 	text	   *name;
 	Oid			owner;
 	text	   *handler;
+	text	   *input_check;	/* or NULL */
+	text	   *output_check;
+	DurableStepPolicy policy;
 } DurableHandler;
 
 extern bool durable_handler_find(text *namespace, text *name, DurableHandler *handler);
 extern bool durable_handler_store(const DurableHandler *handler);
 extern int	durable_handler_delete(text *namespace, text *name);
 
-/* The namespaces where this role has definitions; palloc'd. */
+/* The namespaces where this role has definitions of what runs in the database;
+ * palloc'd. */
 extern text **durable_namespaces_of(Oid owner, int *n);
+
+/* Who has such definitions where, in order of roles; palloc'd. */
+typedef struct DurableOwner
+{
+	Oid			role;
+	text	   *namespace;
+} DurableOwner;
+
+extern int	durable_owners(DurableOwner **owners);
+
+/* Another number means that the two above have to be asked again. */
+extern uint64 durable_definitions_version(void);
+
+extern void durable_workflow_init(void);
 
 /* The queue whose tasks only this role executes. */
 extern text *durable_owner_queue(Oid owner);

@@ -4,18 +4,19 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(37);
+SELECT plan(43);
 
-SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
-SELECT views_are('durable', ARRAY[]::text[]);
+SELECT views_are('durable', ARRAY['schedules']);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
 	'every table has a comment');
+SELECT is((SELECT reloptions FROM pg_class WHERE oid = 'durable.schedules'::regclass), ARRAY['security_invoker=true'], 'the view reads with the caller''s rights');
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND relpersistence <> 'p' $$, 'every table is logged');
 
 -- pg_dump: the data of users, and nothing that only this server can mean
 SELECT set_eq($$ SELECT c.relname::text FROM pg_extension e, unnest(e.extconfig) t(oid) JOIN pg_class c ON c.oid = t.oid WHERE e.extname = 'durable' $$,
-	ARRAY['checkpoint', 'handler', 'identity', 'namespace_access', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq', 'waiter', 'workflow'],
+	ARRAY['checkpoint', 'handler', 'identity', 'namespace_access', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq', 'waiter', 'worker_pause', 'workflow'],
 	'dumped are tasks, results, settings and the sequences; not leases and heartbeats');
 SELECT is_empty($$ SELECT unnest(extcondition) FROM pg_extension WHERE extname = 'durable' EXCEPT VALUES ('') $$, 'dumped completely');
 -- pg_upgrade refuses a column of any reg* type but these three
@@ -26,7 +27,8 @@ SELECT is_empty($$ SELECT attrelid::regclass, attname FROM pg_attribute a JOIN p
 -- names and ids are compared byte by byte
 SELECT is_empty($$ SELECT a.attrelid::regclass, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid = 'text'::regtype
-	  AND a.attcollation <> '"C"'::regcollation AND (c.relname, a.attname) NOT IN (('queue', 'paused_by'), ('workflow', 'body'), ('handler', 'handler'), ('run_log', 'level'), ('run_log', 'message')) $$, 'every key is COLLATE "C"');
+	  AND a.attcollation <> '"C"'::regcollation AND (c.relname, a.attname) NOT IN (('queue', 'paused_by'), ('workflow', 'body'), ('workflow', 'input_check'), ('handler', 'handler'),
+		('handler', 'input_check'), ('handler', 'output_check'), ('run_log', 'level'), ('run_log', 'message')) $$, 'every key is COLLATE "C"');
 
 -- the indexes, which the C code relies on
 SELECT index_is_unique('durable', 'task', 'task_pkey');
@@ -36,6 +38,8 @@ SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND 
 	('task', 'task_task_id_key', 'CREATE UNIQUE INDEX task_task_id_key ON durable.task USING btree (namespace, task_id) WHERE (task_id IS NOT NULL)'),
 	('task_ready', 'task_ready_order', 'CREATE UNIQUE INDEX task_ready_order ON durable.task_ready USING btree (namespace, queue, priority DESC, id)'),
 	('task_delayed', 'task_delayed_due', 'CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed USING btree (namespace, queue, run_at, id)'),
+	('task_deadline', 'task_deadline_pkey', 'CREATE UNIQUE INDEX task_deadline_pkey ON durable.task_deadline USING btree (id)'),
+	('task_deadline', 'task_deadline_due', 'CREATE INDEX task_deadline_due ON durable.task_deadline USING btree (namespace, queue, due_at, id)'),
 	('lease', 'lease_pkey', 'CREATE UNIQUE INDEX lease_pkey ON durable.lease USING btree (id)'),
 	('lease', 'lease_until_idx', 'CREATE INDEX lease_until_idx ON durable.lease USING btree (namespace, queue, lease_until)'),
 	('task_result', 'task_result_pkey', 'CREATE UNIQUE INDEX task_result_pkey ON durable.task_result USING btree (id)'),
@@ -47,6 +51,9 @@ SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND 
 	('checkpoint', 'checkpoint_pkey', 'CREATE UNIQUE INDEX checkpoint_pkey ON durable.checkpoint USING btree (run, seq)'),
 	('waiter', 'waiter_pkey', 'CREATE UNIQUE INDEX waiter_pkey ON durable.waiter USING btree (namespace, token)'),
 	('signal_buffer', 'signal_buffer_pkey', 'CREATE UNIQUE INDEX signal_buffer_pkey ON durable.signal_buffer USING btree (namespace, token, id)'),
+	('schedule', 'schedule_pkey', 'CREATE UNIQUE INDEX schedule_pkey ON durable.schedule USING btree (schedule_id)'),
+	('schedule', 'schedule_next_fire', 'CREATE INDEX schedule_next_fire ON durable.schedule USING btree (next_fire)'),
+	('schedule', 'schedule_last_window', 'CREATE INDEX schedule_last_window ON durable.schedule USING btree (last_window DESC NULLS LAST)'),
 	('run_log', 'run_log_pkey', 'CREATE UNIQUE INDEX run_log_pkey ON durable.run_log USING btree (run, seq, number)'),
 	('task_result', 'task_result_unread', 'CREATE INDEX task_result_unread ON durable.task_result USING btree (namespace, name, finished_at, id) WHERE (lease_id IS NULL)')
 ) i (tab, name, def);
@@ -63,16 +70,17 @@ SELECT is_empty($$ SELECT c.oid::regclass, a.privilege_type FROM pg_class c, acl
 	WHERE c.relnamespace = 'durable'::regnamespace AND a.grantee <> c.relowner $$, 'no privilege on a table or sequence for anybody, PUBLIC included');
 SELECT is_empty($$ SELECT nspacl FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'durable' AND a.grantee <> n.nspowner $$, 'nor on the schema');
 SELECT set_eq($$ SELECT relname::text FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relrowsecurity $$,
-	ARRAY['checkpoint', 'handler', 'lease', 'queue', 'run', 'run_log', 'signal_buffer', 'task', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow'], 'row security on everything that "read" opens');
+	ARRAY['checkpoint', 'handler', 'lease', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow'], 'row security on everything that "read" opens');
 SELECT set_eq($$ SELECT tablename::text, policyname::text, permissive, cmd, roles::text FROM pg_policies WHERE schemaname = 'durable' $$,
 	$$ SELECT t, 'namespace_read' AS policy, 'PERMISSIVE' AS permissive, 'SELECT' AS cmd, '{public}' AS roles
-	     FROM unnest('{checkpoint,handler,lease,queue,run,run_log,signal_buffer,task,task_delayed,task_progress,task_ready,task_result,waiter,workflow}'::text[]) t $$, 'one policy each, for SELECT');
+	     FROM unnest('{checkpoint,handler,lease,queue,run,run_log,schedule,signal_buffer,task,task_deadline,task_delayed,task_progress,task_ready,task_result,waiter,workflow}'::text[]) t $$, 'one policy each, for SELECT');
 SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal AND tgtype & 1 = 1 $$, 'no row triggers');
 SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal $$,
-	$$ VALUES ('identity', 'settings_changed'), ('namespace_access', 'settings_changed'), ('queue', 'settings_changed'),
-	          ('lease', 'list_changed'), ('task_delayed', 'list_changed'), ('task_ready', 'list_changed') $$,
+	$$ VALUES ('handler', 'settings_changed'), ('identity', 'settings_changed'), ('namespace_access', 'settings_changed'), ('queue', 'settings_changed'),
+		('worker_pause', 'settings_changed'), ('workflow', 'settings_changed'),
+	          ('lease', 'list_changed'), ('task_deadline', 'list_changed'), ('task_delayed', 'list_changed'), ('task_ready', 'list_changed') $$,
 	'writes by SQL are noticed');
 
 SELECT * FROM finish();

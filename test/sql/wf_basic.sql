@@ -235,7 +235,8 @@ SET durable.clock_offset = 3610;
 CALL durable.work(duration => '0');
 RESET durable.clock_offset;
 SELECT * FROM runs('c\_%');
-SELECT seq, kind, name, status, attempts, error - 'context' AS error FROM durable.history('c_catches');
+SELECT seq, kind, name, status, attempts, error - '{context,attempts}'::text[] AS error FROM durable.history('c_catches');
+SELECT jsonb_path_query(error, '$.attempts[*]') - 'at' AS attempt FROM durable.history('c_catches');
 SELECT run, step, input FROM effect ORDER BY run, n;
 -- the steps that failed left nothing, and no swallower got its step done
 SELECT count(*) FROM effect WHERE step = 'boom' OR run LIKE 'c_swallows%';

@@ -46,8 +46,30 @@ $$;
 CREATE FUNCTION bad_json(i jsonb) RETURNS jsonb LANGUAGE plpython3u AS $$
 return "{'no': json}"
 $$;
-SELECT durable.register_workflow(w, 'wf_test.' || w) FROM unnest('{body,careless,bad_json}'::text[]) w \g /dev/null
-SELECT durable.start(w, NULL, w) FROM unnest('{body,careless,bad_json}'::text[]) w;
+CREATE FUNCTION cyclic(i jsonb) RETURNS jsonb LANGUAGE plpython3u AS $$
+import json
+a = []
+a.append(a)
+return json.dumps(a)
+$$;
+CREATE FUNCTION no_json(i jsonb) RETURNS jsonb LANGUAGE plpython3u AS $$
+import json
+return json.dumps({"n": float("nan"), "t": "\ud800"})
+$$;
+CREATE FUNCTION bad_steps(i jsonb) RETURNS jsonb LANGUAGE plpython3u AS $$
+import json
+said = []
+for f in ("bad_json", "cyclic", "no_json"):
+    try:
+        plpy.execute("SELECT durable.local_step('wf_test." + f + "')")
+    except plpy.SPIError as e:
+        if e.sqlstate == "57014":
+            raise
+        said.append(e.sqlstate)
+return json.dumps(said)
+$$;
+SELECT durable.register_workflow(w, 'wf_test.' || w) FROM unnest('{body,careless,bad_json,cyclic,no_json,bad_steps}'::text[]) w \g /dev/null
+SELECT durable.start(w, NULL, w) FROM unnest('{body,careless,bad_json,cyclic,no_json,bad_steps}'::text[]) w;
 CALL durable.work(duration => '0');
 SET durable.clock_offset = 3700;
 CALL durable.work(duration => '0');

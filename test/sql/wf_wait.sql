@@ -310,11 +310,11 @@ SELECT count(*), count(DISTINCT input) FROM effect WHERE run = 'fan';
 SELECT durable.start('fan', '{"n": 0, "step": "add"}', 'empty'), durable.start('fan', '{"n": 100, "step": "many"}', 'external');
 CALL durable.work(duration => '0');
 SELECT * FROM runs('e%');
-SELECT turn_state, awaited_left FROM durable.get_run('external');
+SELECT turn_state, awaited_on FROM durable.get_run('external');
 SELECT count(*) FROM (SELECT durable.complete_many(token, array_agg(task_id), array_agg(jsonb_build_object('n', 1))) FROM durable.claim('{many}', 99) GROUP BY token) c;
-SELECT turn_state, awaited_left FROM durable.get_run('external');
+SELECT turn_state, awaited_on FROM durable.get_run('external');
 SELECT durable.complete(task_id, token, '{"n": 1}') FROM durable.claim('{many}');
-SELECT turn_state, awaited_left FROM durable.get_run('external');
+SELECT turn_state, awaited_on FROM durable.get_run('external');
 CALL durable.work(duration => '0');
 SELECT * FROM runs('external');
 -- not all of what is pending is awaited

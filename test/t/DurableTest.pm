@@ -23,14 +23,16 @@ my @CONF = (
 	'restart_after_crash = on',
 	"timezone = 'UTC'");
 
-# durable_node(NAME, { preload => 0, start => 0, init => {...} }, CONF LINE...):
-# a running server with the extension in the database postgres.
+# durable_node(NAME, { preload => 0, start => 0, background => 1, init => {...} },
+# CONF LINE...): a running server with the extension in the database postgres. Its
+# background workers do nothing, unless asked for.
 sub durable_node
 {
 	my ($name, $options, @conf) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init(%{ $options->{init} // {} });
 	unshift @conf, "shared_preload_libraries = 'durable'" if $options->{preload} // 1;
+	unshift @conf, 'durable.background = off' unless $options->{background};
 	$node->append_conf('postgresql.conf', join("\n", @CONF, @conf));
 	return $node unless $options->{start} // 1;
 	$node->start;
@@ -83,8 +85,10 @@ sub crash
 	my ($node) = @_;
 	my $pidfile = $node->data_dir . '/postmaster.pid';
 	my ($postmaster) = split /\n/, slurp_file($pidfile);
-	my @pids = children($postmaster);
 
+	# Stopped first, so that it starts nobody who is not in the list.
+	kill 'STOP', $postmaster;
+	my @pids = children($postmaster);
 	$node->kill9;
 	kill 'KILL', @pids;
 	for my $pid ($postmaster, @pids)
@@ -109,7 +113,7 @@ sub is_undisturbed
 {
 	my ($out, $name) = @_;
 	my @lines = split /\n/, $out;
-	my @met = grep { /ERROR|PANIC|aborted in/ && !/terminating|server closed|connection|backend died/ } @lines;
+	my @met = grep { /ERROR|PANIC|aborted in/ && !/terminating|server closed|connection|backend died|command send failed/ } @lines;
 	return is(join("\n", @met), '', $name)
 		|| diag("The load printed:\n" . join "\n", @lines > 50 ? ('...', @lines[ -50 .. -1 ]) : @lines);
 }

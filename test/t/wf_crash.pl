@@ -1,6 +1,6 @@
 # The server is killed again and again while sessions start, execute, signal and
-# settle runs of a workflow with every kind of step. At the end every run has ended
-# and every step's effect is there exactly once.
+# settle runs of a workflow with every kind of step, and the tables are rewritten. At
+# the end every run has ended and every step's effect is there exactly once.
 
 use strict;
 use warnings;
@@ -160,8 +160,16 @@ for my $crash (1 .. $CRASHES)
 	ok( $node->poll_query_until('postgres',
 			"SELECT count(*) >= $goal FROM durable.run WHERE status = 'completed' AND workflow = 'job'"),
 		"crash $crash: reached $goal completed runs");
+	my $upkeep = DurableTest::Session->new($node, name => 'upkeep');
+	my @upkeep = map { ("VACUUM FULL durable.$_", "REINDEX TABLE CONCURRENTLY durable.$_") }
+		qw(run checkpoint waiter signal_buffer run_log task lease);
+	for my $statement (map { splice @upkeep, int rand @upkeep, 1 } 1 .. 6)
+	{
+		is($upkeep->query($statement), '', "crash $crash: $statement");
+	}
 	usleep(int rand 100_000);
 	crash($node);
+	$upkeep->quit;
 	is_undisturbed(end_load($load), "crash $crash: nothing failed before");
 	skip_leases();
 	$node->start;

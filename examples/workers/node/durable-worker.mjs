@@ -63,10 +63,10 @@ class Context {
   #turn;
 
   /** Dispatch a step to whoever serves its name, and wait for the result. */
-  step(name, input, { retries, backoffMs, backoffKind, backoffMaxMs, jitter, queue, priority } = {}) {
+  step(name, input, { retries, backoffMs, backoffKind, backoffMaxMs, jitter, timeoutMs, pickupTimeoutMs, queue, priority } = {}) {
     return this.#turn.wait('step', name, {
       type: 'call', name, input, retries, backoff_ms: backoffMs, backoff_kind: backoffKind,
-      backoff_max_ms: backoffMaxMs, jitter, queue, priority,
+      backoff_max_ms: backoffMaxMs, jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority,
     });
   }
 

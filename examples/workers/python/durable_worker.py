@@ -141,11 +141,13 @@ class Context:
         return self._wait([self.step_async(name, input, **options)])[0]
 
     def step_async(self, name, input=None, retries=None, backoff_ms=None, backoff_kind=None,
-                   backoff_max_ms=None, jitter=None, queue=None, priority=None):
+                   backoff_max_ms=None, jitter=None, queue=None, priority=None, timeout_ms=None,
+                   pickup_timeout_ms=None):
         """Dispatch a step and go on; the handle for wait_all()."""
         return self._ask("step", name, without_none(
             type="call", name=name, input=input, retries=retries, backoff_ms=backoff_ms, backoff_kind=backoff_kind,
-            backoff_max_ms=backoff_max_ms, jitter=jitter, queue=queue, priority=priority))
+            backoff_max_ms=backoff_max_ms, jitter=jitter, queue=queue, priority=priority, timeout_ms=timeout_ms,
+            pickup_timeout_ms=pickup_timeout_ms))
 
     def wait_all(self, handles):
         return self._wait(list(handles))
@@ -157,14 +159,14 @@ class Context:
     def local_step(self, name, function, input=None, retries=1, backoff_ms=0):
         """Run a function here. It is recorded before the turn ends, and may run again if that fails."""
         seq, recorded = self._take("local", name)
-        if recorded:
+        if recorded and recorded["status"] != "pending":
             return self._outcome(recorded)
         return self._worker.local_step(self._connection, self._task, seq, name, input, function, retries, backoff_ms)
 
     def transaction(self, name, function, input=None):
         """A local step exactly once: what it writes with the cursor is committed with its record."""
         seq, recorded = self._take("local", name)
-        if recorded:
+        if recorded and recorded["status"] != "pending":
             return self._outcome(recorded)
         return self._worker.step_in_transaction(self._connection, self._task, seq, name, input, function)
 

@@ -1,0 +1,40 @@
+/*-------------------------------------------------------------------------
+ *
+ * executing.h
+ *	  Which task a session executes, and interrupting it from another one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_EXECUTING_H
+#define DURABLE_EXECUTING_H
+
+#include "postgres.h"
+
+#include "utils/elog.h"
+
+/* This session executes the task from now on. Call before the claim commits. */
+extern void durable_executing_begin(int64 task);
+
+/* It does not any more. Call before the commit that makes its outcome visible, while
+ * what serialises the task's end (its run's lock, or its own row's) is held; or at
+ * the end of all, after an error. Harmless when nothing is being executed. */
+extern void durable_executing_end(void);
+
+/* The task was taken away or ended by somebody else: an interrupt that was sent
+ * because of it is waited for and forgotten. Ends, too. false: nothing was being
+ * executed. */
+extern bool durable_executing_lost(void);
+
+/* When (and if) this transaction commits, whoever executes the task then is
+ * interrupted. Its own session never is. */
+extern void durable_executing_interrupt(int64 task);
+
+/* Whether this error is a cancel request or a statement timeout, not something that
+ * user code raised under the same SQLSTATE. */
+extern bool durable_is_interrupt(const ErrorData *error);
+/* Only the former: what durable_executing_interrupt() raises, too. */
+extern bool durable_is_cancel_request(const ErrorData *error);
+
+extern void durable_executing_init(void);
+
+#endif							/* DURABLE_EXECUTING_H */
