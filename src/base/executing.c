@@ -53,6 +53,12 @@
 /* What this session executes, or 0. */
 static int64 my_task = 0;
 
+/* Whether user code has cancelled the session that it runs in. */
+static volatile sig_atomic_t cancelled_by_itself = false;
+
+/* What handles SIGINT otherwise. */
+static struct sigaction usual_action;
+
 typedef struct Interrupt
 {
 	int64		task;
@@ -81,11 +87,43 @@ task_tag(LOCKTAG *tag, int64 task, uint16 class)
 						 (uint32) task, class);
 }
 
+/* Work that cancels its own session must not get off uncounted: it would be begun
+ * again and again. */
+static void
+on_sigint(int signo, siginfo_t *info, void *context)
+{
+	if (info->si_pid == MyProcPid)
+		cancelled_by_itself = true;
+	usual_action.sa_handler(signo);
+}
+
+void
+durable_executing_watch(void)
+{
+	struct sigaction action = {.sa_sigaction = on_sigint, .sa_flags = SA_RESTART | SA_SIGINFO};
+
+	sigemptyset(&action.sa_mask);
+	(void) sigaction(SIGINT, &action, &usual_action);
+}
+
+void
+durable_executing_unwatch(void)
+{
+	(void) sigaction(SIGINT, &usual_action, NULL);
+}
+
+bool
+durable_executing_cancelled_itself(void)
+{
+	return cancelled_by_itself;
+}
+
 void
 durable_executing_begin(int64 task)
 {
 	LOCKTAG		tag;
 
+	cancelled_by_itself = false;
 	task_tag(&tag, task, EXECUTING_LOCK_CLASS);
 	/* shared: whoever lost the task may not have noticed yet */
 	(void) LockAcquire(&tag, ShareLock, true, false);

@@ -12,6 +12,12 @@
 
 #include "utils/elog.h"
 
+/* While a session looks for work to execute: notice who cancels it. */
+extern void durable_executing_watch(void);
+extern void durable_executing_unwatch(void);
+/* Whether it was the task in hand itself, with pg_cancel_backend(). */
+extern bool durable_executing_cancelled_itself(void);
+
 /* This session executes the task from now on. Call before the claim commits. */
 extern void durable_executing_begin(int64 task);
 

@@ -219,19 +219,11 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 static bool
 ready_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues)
 {
-	Merge		merge;
-	DurableReadyScan *scan;
 	bool		found = false;
 
-	merge_open(&merge, snapshot, namespace, queues, nqueues);
-	/* a row that somebody is claiming right now is not worth waking for */
-	while (!found && (scan = merge_best(&merge)) != NULL)
-	{
-		found = durable_row_is_live(scan->walk.rel, &scan->walk.slot->tts_tid);
-		if (!found)
-			(void) durable_ready_scan_next(scan);
-	}
-	merge_close(&merge);
+	for (int i = 0; i < nqueues && !found; i++)
+		found = !durable_queue_is_paused(namespace, queues[i]) &&
+			durable_ready_has(snapshot, namespace, queues[i]);
 	return found;
 }
 

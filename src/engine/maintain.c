@@ -29,7 +29,6 @@
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
-#include "engine/claim.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
 #include "engine/schedule.h"
@@ -261,18 +260,20 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 	return next;
 }
 
-/* Whoever claims from a queue promotes its due tasks, too, and lets what came since
- * have its turn. Moving all of them at once would put them first. */
+/* Due tasks are older than what came since, and all at once they would go first. A
+ * queue that has ready tasks gets them by and by; who claims from it moves more when it
+ * has claimed what was ready (claim.c). */
 static bool
-is_left_to_claims(const DurableListName *list, bool leave_busy)
+is_busy(const DurableListName *list)
 {
-	text	   *queue = list->queue;
+	bool		busy = durable_ready_has(durable_snapshot_push(), list->namespace, list->queue);
 
-	return leave_busy && durable_ready_exists(list->namespace, &queue, 1);
+	durable_snapshot_pop();
+	return busy;
 }
 
 static TimestampTz
-promote_all(TimestampTz now, int max, bool leave_busy, DurableMaintained *done)
+promote_all(TimestampTz now, int max, bool slowly, DurableMaintained *done)
 {
 	DurableListName *lists;
 	TimestampTz next = DURABLE_POSITION_END;
@@ -281,13 +282,16 @@ promote_all(TimestampTz now, int max, bool leave_busy, DurableMaintained *done)
 	for (int i = 0; i < n; i++)
 	{
 		TimestampTz due = now;
+		int			left = max - (int) done->promoted;
+		bool		busy = slowly && is_busy(&lists[i]);
 
 		CHECK_FOR_INTERRUPTS();
-		if (is_left_to_claims(&lists[i], leave_busy))
-			due = now + DURABLE_BUSY_QUEUE_US;
-		else if (done->promoted < max)
+		if (left > 0)
 			done->promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
-												  max - (int) done->promoted, &due);
+												  busy ? Min(left, DURABLE_CLAIM_TASKS) : left,
+												  &due);
+		if (busy && due <= now)
+			due = now + DURABLE_BUSY_QUEUE_US;
 		next = Min(next, due);
 	}
 	return next;
@@ -316,9 +320,9 @@ take_over_all(TimestampTz now, int max, DurableMaintained *done)
 }
 
 TimestampTz
-durable_maintain_all(TimestampTz now, int max, bool leave_busy, DurableMaintained *done)
+durable_maintain_all(TimestampTz now, int max, bool slowly, DurableMaintained *done)
 {
-	TimestampTz next = promote_all(now, max, leave_busy, done);
+	TimestampTz next = promote_all(now, max, slowly, done);
 	TimestampTz due;
 
 	due = take_over_all(now, max, done);

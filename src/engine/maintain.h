@@ -27,8 +27,8 @@
  * renewed by whoever finds it lapsed. */
 #define DURABLE_SESSION_LEASE_US (10 * USECS_PER_SEC)
 
-/* A queue whose due tasks were left to those who claim is looked at again. */
-#define DURABLE_BUSY_QUEUE_US USECS_PER_SEC
+/* A queue that has ready tasks gets DURABLE_CLAIM_TASKS due ones this often. */
+#define DURABLE_BUSY_QUEUE_US (USECS_PER_SEC / 10)
 
 /* Rounds that one call looks at and finds held or empty. */
 #define DURABLE_ROUNDS_SEEN 100
@@ -62,8 +62,8 @@ typedef struct DurableMaintained
 
 /* Due tasks, lapsed rounds, timeouts and schedules of the whole database, at most "max"
  * of each; adds up what was done, and returns when the next of them is due (not after
- * now: there is more). leave_busy: no due tasks for queues that have ready ones. */
-extern TimestampTz durable_maintain_all(TimestampTz now, int max, bool leave_busy,
+ * now: there is more). slowly: only some due tasks for queues that have ready ones. */
+extern TimestampTz durable_maintain_all(TimestampTz now, int max, bool slowly,
 										DurableMaintained *done);
 
 /* Takes over the claims of sessions that are gone, whatever their leases say.

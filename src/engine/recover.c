@@ -146,7 +146,7 @@ durable_recover_from_error(const DurableWorkItem *item, const ErrorData *error)
 	int			held = 0;
 
 	roll_back();
-	if (interrupted || is_conflict(error))
+	if ((interrupted && !durable_executing_cancelled_itself()) || is_conflict(error))
 		held = durable_settle_as_worker(&item->lease.token, SETTLE_RELEASE, &target, 1);
 	else
 		count_as_lapsed(item);

@@ -22,7 +22,8 @@ extern TM_Result durable_recover_turn(DurableTables *tables, DurableRow *task, i
 /*
  * After an error that broke off the execution of an item, copied and flushed. Rolls
  * back, and hands back what is still held; begins a new transaction. true: somebody
- * ended the run or took the item away, and interrupted this session for it.
+ * ended the run or took the item away, and interrupted this session for it, or the
+ * item interrupted its own session: then that was counted.
  */
 extern bool durable_recover_from_error(const DurableWorkItem *item, const ErrorData *error);
 

@@ -17,6 +17,7 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 
+#include "base/executing.h"
 #include "base/wakeup.h"
 #include "engine/execute.h"
 #include "engine/work.h"
@@ -30,11 +31,13 @@ durable_work_begin(DurableWork *work, MemoryContext context)
 	work->version = 0;
 	(void) durable_waiter_begin(NULL, 0, work->queues == NULL ? GetUserId() : InvalidOid);
 	work->armed = true;
+	durable_executing_watch();
 }
 
 void
 durable_work_end(DurableWork *work)
 {
+	durable_executing_unwatch();
 	durable_waiter_end();
 	durable_execute_end();
 }

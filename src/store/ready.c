@@ -306,3 +306,16 @@ durable_ready_scan_close(DurableReadyScan *scan)
 {
 	durable_walk_close(&scan->walk);
 }
+
+bool
+durable_ready_has(Snapshot snapshot, text *namespace, text *queue)
+{
+	DurableReadyScan scan;
+	bool		found = false;
+
+	durable_ready_scan_open(&scan, snapshot, namespace, queue);
+	while (!found && durable_ready_scan_next(&scan))
+		found = durable_row_is_live(scan.walk.rel, &scan.walk.slot->tts_tid);
+	durable_ready_scan_close(&scan);
+	return found;
+}

@@ -63,4 +63,7 @@ extern bool durable_ready_scan_next(DurableReadyScan *scan);
 extern void durable_ready_scan_taken(DurableReadyScan *scan);
 extern void durable_ready_scan_close(DurableReadyScan *scan);
 
+/* Whether the queue has a ready task that nobody is claiming right now. */
+extern bool durable_ready_has(Snapshot snapshot, text *namespace, text *queue);
+
 #endif							/* DURABLE_STORE_READY_H */

@@ -36,6 +36,18 @@ my $setup = q{
 		PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(100);
 		RETURN i;
 	END $$;
+	CREATE FUNCTION interrupts(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO effect VALUES (durable.run_id(), 'interrupts');
+		PERFORM pg_cancel_backend(pg_backend_pid()), pg_sleep(100);
+		RETURN i;
+	END $$;
+	CREATE FUNCTION interrupting(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM durable.local_step('act', '"before"');
+		PERFORM pg_cancel_backend(pg_backend_pid()), pg_sleep(100);
+		RETURN i;
+	END $$;
 	CREATE FUNCTION pretends(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	BEGIN
 		RAISE EXCEPTION 'not a cancel' USING ERRCODE = i #>> '{}';
@@ -52,7 +64,8 @@ my $setup = q{
 	END $$;
 	CREATE FUNCTION pretending(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN durable.local_step('pretends', i); END $$;
 	SELECT durable.register_workflow('gated', 'gated'), durable.register_workflow('pretending', 'pretending'),
-		durable.register_handler('gate', 'gate'), durable.register_handler('sleeper', 'sleeper'), durable.register_handler('suicide', 'suicide')};
+		durable.register_handler('gate', 'gate'), durable.register_handler('sleeper', 'sleeper'), durable.register_handler('suicide', 'suicide'),
+		durable.register_handler('interrupts', 'interrupts'), durable.register_workflow('interrupting', 'interrupting')};
 $node->safe_psql('postgres', $setup);
 
 my $keeper;
@@ -114,13 +127,19 @@ for my $how ('local', 'dispatched')
 		is(look($run), 'completed|after,before,gate', "$run: each step is there once");
 	}
 
-	# work that ends its worker each time
-	my $run = "suicide $how";
-	start($run, $how, 'suicide');
-	ok(ended($run), "$run: does not go on for ever");
-	is(look($run), ($how eq 'local' ? 'dead' : 'failed') . '|before', "$run: without a trace of the step");
-	like($node->safe_psql('postgres', "SELECT error ->> 'message' FROM durable.get_run('$run')"), qr/^claim lapsed more than 3 times/, "$run: and says why");
+	# work that ends or cancels its worker each time
+	for my $step ('suicide', 'interrupts')
+	{
+		my $run = "$step $how";
+		start($run, $how, $step);
+		ok(ended($run), "$run: does not go on for ever");
+		is(look($run), ($how eq 'local' ? 'dead' : 'failed') . '|before', "$run: without a trace of the step");
+		like($node->safe_psql('postgres', "SELECT error ->> 'message' FROM durable.get_run('$run')"), qr/^claim lapsed more than 3 times/, "$run: and says why");
+	}
 }
+$node->safe_psql('postgres', q{SELECT durable.start('interrupting', '1', 'body')});
+ok(ended('body'), 'a body that cancels its worker does not go on for ever');
+is(look('body'), 'dead|', 'its run is dead');
 
 # errors that look like a cancel or a shutdown
 for my $code ('57014', '57P01')
@@ -181,6 +200,12 @@ for my $how ('terminated', 'cancelled')
 	$session->query(q{CALL durable.work(duration => '0')});
 	is(look($run), 'completed|after,before,gate', "$run: somebody else goes on, each step is there once");
 }
+# nor does it end a session that works
+start('session interrupted', 'local', 'interrupts');
+start('session goes on', 'local', 'act');
+$session->query(q{CALL durable.work(duration => '0')});
+is(look('session interrupted'), 'dead|before', 'a step that cancels the session that works: given up');
+is(look('session goes on'), 'completed|after,before', 'the session goes on with other work');
 $node->safe_psql('postgres', 'SELECT durable.resume()');
 
 # SIGKILL of an executor: the server restarts, and nothing waits for a lease
