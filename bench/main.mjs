@@ -17,9 +17,12 @@ import { wal } from './scenarios/wal.mjs';
 import { payload } from './scenarios/payload.mjs';
 import { long, workflow } from './scenarios/workflow.mjs';
 import { full, timers, wfxmin } from './scenarios/workflow_full.mjs';
+import { externalWorkers as external } from './scenarios/external.mjs';
 import { drains } from './peers/workflows.mjs';
 
-const scenarios = { cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin };
+const scenarios = {
+  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external,
+};
 
 const flags = Object.fromEntries(
   process.argv

@@ -89,6 +89,7 @@ CREATE TABLE durable.lease (
 	queue		text COLLATE "C" NOT NULL,	-- empty: tasks of several, or results
 	worker		text COLLATE "C",
 	ids			bigint[] NOT NULL,
+	seen		bigint[],					-- runs whose turns it has, each with the wakes it saw
 	CONSTRAINT lease_pkey PRIMARY KEY (id)
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 -- Past 2 kB the list moves out of line, so that renewing does not copy it.
@@ -183,25 +184,26 @@ COMMENT ON FUNCTION durable.dispatch_many(text, jsonb[], text, text, int, timest
 --
 CREATE FUNCTION durable.claim(
 	queues text[], max_tasks int DEFAULT 1, lease interval DEFAULT '30 s',
-	worker text DEFAULT NULL, namespace text DEFAULT NULL,
+	worker text DEFAULT NULL, namespace text DEFAULT NULL, history int DEFAULT NULL,
 	OUT task_id text, OUT token uuid, OUT kind text, OUT name text,
 	OUT queue text, OUT namespace text, OUT input jsonb, OUT run_id text,
 	OUT seq int, OUT attempt int, OUT reclaims int, OUT priority int,
 	OUT headers jsonb, OUT lease_until timestamptz)
 RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'durable_claim';
-COMMENT ON FUNCTION durable.claim(text[], int, interval, text, text) IS
-'claim tasks, priority first, then age; their one token proves the claim until the lease lapses';
+COMMENT ON FUNCTION durable.claim(text[], int, interval, text, text, int) IS
+'claim tasks, priority first, then age; their one token proves the claim until the lease lapses; turns come with their last checkpoints (NULL = all)';
 
 CREATE FUNCTION durable.settle_and_claim(
 	task_id text, token uuid, output jsonb, queues text[],
 	max_tasks int DEFAULT 1, lease interval DEFAULT '30 s',
 	worker text DEFAULT NULL, namespace text DEFAULT NULL, strict boolean DEFAULT false,
+	history int DEFAULT NULL,
 	OUT task_id text, OUT token uuid, OUT kind text, OUT name text,
 	OUT queue text, OUT namespace text, OUT input jsonb, OUT run_id text,
 	OUT seq int, OUT attempt int, OUT reclaims int, OUT priority int,
 	OUT headers jsonb, OUT lease_until timestamptz)
 RETURNS SETOF record LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'durable_settle_and_claim';
-COMMENT ON FUNCTION durable.settle_and_claim(text, uuid, jsonb, text[], int, interval, text, text, boolean) IS
+COMMENT ON FUNCTION durable.settle_and_claim(text, uuid, jsonb, text[], int, interval, text, text, boolean, int) IS
 'complete one task and claim the next in one commit; a NULL task_id claims only; a stale token still claims, with a warning, or is error 40001 when strict';
 
 CREATE FUNCTION durable.renew(token uuid, lease interval DEFAULT '30 s')

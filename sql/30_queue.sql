@@ -12,9 +12,10 @@ COMMENT ON PROCEDURE durable.wait_for_work(text[], interval, text, boolean) IS
 CREATE PROCEDURE durable.wait_and_claim(
 	queues text[], max_tasks int DEFAULT 1, lease interval DEFAULT '30 s',
 	timeout interval DEFAULT '30 s', worker text DEFAULT NULL,
-	namespace text DEFAULT NULL, INOUT tasks jsonb DEFAULT NULL)
+	namespace text DEFAULT NULL, INOUT tasks jsonb DEFAULT NULL,
+	history int DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'durable_wait_and_claim';
-COMMENT ON PROCEDURE durable.wait_and_claim(text[], int, interval, interval, text, text, jsonb) IS
+COMMENT ON PROCEDURE durable.wait_and_claim(text[], int, interval, interval, text, text, jsonb, int) IS
 'wait_for_work and claim in one round trip: the claimed tasks as a jsonb array of claim''s rows, NULL at the timeout';
 
 CREATE FUNCTION durable.pause_queue(queue text, namespace text DEFAULT NULL)

@@ -9,7 +9,7 @@ CREATE TABLE durable.workflow (
 	owner			regrole NOT NULL,
 	registered_at	timestamptz NOT NULL,
 	atomic			boolean NOT NULL,
-	body			text NOT NULL,
+	body			text,						-- NULL: turns go to external workers
 	queue			text COLLATE "C" NOT NULL,
 	tags			text[] NOT NULL,
 	input_check		text,
@@ -49,12 +49,12 @@ CREATE TRIGGER settings_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
 	FOR EACH STATEMENT EXECUTE FUNCTION durable.settings_changed();
 
 CREATE FUNCTION durable.register_workflow(
-	name text, body text, version text DEFAULT '1', namespace text DEFAULT NULL,
+	name text, body text DEFAULT NULL, version text DEFAULT '1', namespace text DEFAULT NULL,
 	tags text[] DEFAULT '{}', queue text DEFAULT NULL, input_check text DEFAULT NULL,
 	atomic boolean DEFAULT false)
 RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'durable_register_workflow';
 COMMENT ON FUNCTION durable.register_workflow(text, text, text, text, text[], text, text, boolean) IS
-'define a workflow, or replace the definition of this version; its body runs as the role that registers it';
+'define a workflow, or replace the definition of this version; its body runs as the role that registers it; without a body its turns are for external workers';
 
 CREATE FUNCTION durable.unregister_workflow(
 	name text, version text DEFAULT NULL, namespace text DEFAULT NULL)

@@ -115,6 +115,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.register_handler'),
 		('work', 'EXECUTE ON ROUTINE durable.unregister_handler'),
 		('work', 'EXECUTE ON ROUTINE durable.work'),
+		('work', 'EXECUTE ON ROUTINE durable.complete_turn'),
+		('work', 'EXECUTE ON ROUTINE durable.record_step'),
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
 		('work', 'EXECUTE ON ROUTINE durable.side_effect'),
 		('work', 'EXECUTE ON ROUTINE durable.is_recorded'),

@@ -119,6 +119,16 @@ durable_arg_count(FunctionCallInfo fcinfo, int n, const char *argument)
 	return count;
 }
 
+int
+durable_arg_history(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		return -1;
+	if (PG_GETARG_INT32(n) < 0)
+		durable_error_value("history", "It must not be negative; null means all of it.");
+	return PG_GETARG_INT32(n);
+}
+
 const Interval *
 durable_arg_lease(FunctionCallInfo fcinfo, int n)
 {

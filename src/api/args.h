@@ -30,6 +30,8 @@ extern text *durable_arg_task_id(FunctionCallInfo fcinfo, int n);
 extern text *durable_arg_namespace(FunctionCallInfo fcinfo, int n);
 extern void *durable_arg_payload(FunctionCallInfo fcinfo, int n, const char *argument);
 extern int	durable_arg_count(FunctionCallInfo fcinfo, int n, const char *argument);
+/* checkpoints that a claimed turn comes with; null: -1, all */
+extern int	durable_arg_history(FunctionCallInfo fcinfo, int n);
 extern const Interval *durable_arg_lease(FunctionCallInfo fcinfo, int n);
 extern const pg_uuid_t *durable_arg_token(FunctionCallInfo fcinfo, int n);
 

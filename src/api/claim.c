@@ -10,6 +10,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 
 #include "api/args.h"
 #include "base/clock.h"
@@ -21,6 +22,7 @@
 #include "base/security.h"
 #include "engine/claim.h"
 #include "engine/settle.h"
+#include "engine/turn_input.h"
 #include "store/lease.h"
 #include "store/progress.h"
 #include "store/task.h"
@@ -66,10 +68,46 @@ static const int copied_columns[][2] = {
 	{OUT_HEADERS, TASK_HEADERS},
 };
 
-static void
-return_task(const DurableRow *task, const DurableLease *lease, void *arg)
+/* Where claimed tasks go, and how much of its history a turn comes with. */
+typedef struct Handout
 {
-	ReturnSetInfo *result = arg;
+	ReturnSetInfo *result;
+	int			history;		/* checkpoints; -1: all */
+	MemoryContext scratch;		/* of one turn */
+} Handout;
+
+/* A turn's task has no input of its own. */
+static void
+fill_turn(Handout *handout, const DurableRow *task, DurableLease *lease,
+		  Datum *values, bool *nulls)
+{
+	int64		run = DatumGetInt64(task->values[TASK_ID]);
+	MemoryContext before;
+	Jsonb	   *input;
+	Jsonb	   *headers = NULL;
+	int			wakes = 0;
+
+	if (handout->scratch == NULL)
+		handout->scratch = AllocSetContextCreate(CurrentMemoryContext, "durable turn input",
+												 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(handout->scratch);
+	before = MemoryContextSwitchTo(handout->scratch);
+	input = durable_turn_input(run, handout->history, &wakes, &headers);
+	MemoryContextSwitchTo(before);
+	if (input == NULL)
+		return;
+	durable_lease_note_wakes(lease, run, wakes);
+	values[OUT_INPUT] = JsonbPGetDatum(input);
+	nulls[OUT_INPUT] = false;
+	values[OUT_HEADERS] = PointerGetDatum(headers);
+	nulls[OUT_HEADERS] = headers == NULL;
+}
+
+static void
+return_task(const DurableRow *task, DurableLease *lease, void *arg)
+{
+	Handout    *handout = arg;
+	ReturnSetInfo *result = handout->result;
 	Datum		values[OUT_COLUMNS];
 	bool		nulls[OUT_COLUMNS] = {0};
 	text	   *explicit_id = task->nulls[TASK_TASK_ID] ? NULL :
@@ -85,6 +123,8 @@ return_task(const DurableRow *task, const DurableLease *lease, void *arg)
 															   explicit_id));
 	values[OUT_TOKEN] = UUIDPGetDatum(&lease->token);
 	values[OUT_LEASE_UNTIL] = TimestampTzGetDatum(lease->until);
+	if (durable_task_is(task, "turn"))
+		fill_turn(handout, task, lease, values, nulls);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
@@ -102,16 +142,28 @@ read_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
 	durable_access_require(claim->namespace, PRIVILEGE_WORK);
 }
 
+static Handout
+read_handout(FunctionCallInfo fcinfo, int n)
+{
+	Handout		handout = {
+		.result = (ReturnSetInfo *) fcinfo->resultinfo,
+		.history = durable_arg_history(fcinfo, n)
+	};
+
+	return handout;
+}
+
 Datum
 durable_claim(PG_FUNCTION_ARGS)
 {
 	DurableClaim claim;
+	Handout		handout = read_handout(fcinfo, 5);
 
 	durable_require_writable("durable.claim()");
 	InitMaterializedSRF(fcinfo, 0);
 	read_claim(fcinfo, 0, &claim);
 	durable_require_active();
-	(void) durable_claim_tasks(&claim, return_task, fcinfo->resultinfo);
+	(void) durable_claim_tasks(&claim, return_task, &handout);
 	return (Datum) 0;
 }
 
@@ -137,6 +189,7 @@ Datum
 durable_settle_and_claim(PG_FUNCTION_ARGS)
 {
 	DurableClaim claim;
+	Handout		handout = read_handout(fcinfo, 9);
 
 	durable_require_writable("durable.settle_and_claim()");
 	InitMaterializedSRF(fcinfo, 0);
@@ -144,7 +197,7 @@ durable_settle_and_claim(PG_FUNCTION_ARGS)
 	durable_require_active();
 	if (!PG_ARGISNULL(0))
 		settle_before_claim(fcinfo);
-	(void) durable_claim_tasks(&claim, return_task, fcinfo->resultinfo);
+	(void) durable_claim_tasks(&claim, return_task, &handout);
 	return (Datum) 0;
 }
 

@@ -232,21 +232,6 @@ durable_sleep_until(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* The wait is over without a signal. */
-static void
-end_wait(DurableTurn *turn, DurableCheckpoint *checkpoint, text *token)
-{
-	Jsonb	   *error = durable_json_error_full(psprintf("timed out waiting for signal \"%s\"",
-														 text_to_cstring(token)),
-												unpack_sql_state(ERRCODE_DURABLE_WAIT_TIMED_OUT),
-												false);
-
-	checkpoint->status = CHECKPOINT_FAILED;
-	checkpoint->error = durable_context_keep(turn, error);
-	checkpoint->finished_at = durable_clock_now();
-	durable_turn_changed(turn, checkpoint);
-}
-
 Datum
 durable_wait_for_signal(PG_FUNCTION_ARGS)
 {
@@ -278,7 +263,7 @@ durable_wait_for_signal(PG_FUNCTION_ARGS)
 			(void) durable_turn_operation(turn, seq);
 			durable_turn_suspend(turn, checkpoint->wake_at);
 		}
-		end_wait(turn, checkpoint, token);
+		durable_turn_time_out(turn, checkpoint);
 	}
 	return durable_context_return(fcinfo, durable_context_outcome(checkpoint));
 }

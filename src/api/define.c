@@ -68,14 +68,17 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 	workflow.name = durable_arg_name(fcinfo, 0, "name", false);
 	workflow.namespace = durable_arg_namespace(fcinfo, 3);
 	durable_access_require(workflow.namespace, PRIVILEGE_WORK);
-	workflow.body = function_argument(fcinfo, 1, "body");
+	workflow.body = PG_ARGISNULL(1) ? NULL : function_argument(fcinfo, 1, "body");
 	workflow.version = durable_arg_name(fcinfo, 2, "version", false);
 	workflow.tags = PG_ARGISNULL(4) ? construct_empty_array(TEXTOID) : PG_GETARG_ARRAYTYPE_P(4);
 	workflow.queue = durable_check_queue(durable_arg_name(fcinfo, 5, "queue", true));
 	if (workflow.queue == NULL)
-		workflow.queue = durable_owner_queue(workflow.owner);
+		workflow.queue = workflow.body == NULL ? durable_check_queue(workflow.name) :
+			durable_owner_queue(workflow.owner);
 	workflow.input_check = check_argument(fcinfo, 6);
 	workflow.atomic = !PG_ARGISNULL(7) && PG_GETARG_BOOL(7);
+	if (workflow.atomic && workflow.body == NULL)
+		durable_error_value("atomic", "A workflow without a body has no turns in the database.");
 	if (!durable_workflow_store(&workflow))
 		not_owner("workflow", workflow.name);
 	PG_RETURN_VOID();

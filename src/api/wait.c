@@ -63,6 +63,7 @@ typedef struct Wait
 	/* wait_and_claim: */
 	bool		claims;
 	DurableClaim claim;
+	int			history;
 	Datum		tasks;			/* what was claimed, in the caller's context */
 } Wait;
 
@@ -174,13 +175,13 @@ static SPIPlanPtr
 claim_plan(void)
 {
 	static SPIPlanPtr plan = NULL;
-	Oid			types[] = {TEXTARRAYOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID};
+	Oid			types[] = {TEXTARRAYOID, INT4OID, INTERVALOID, TEXTOID, TEXTOID, INT4OID};
 
 	if (plan == NULL)
 	{
 		SPIPlanPtr	prepared =
 			SPI_prepare("SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(c))"
-						" FROM durable.claim($1, $2, $3, $4, $5) c", 5, types);
+						" FROM durable.claim($1, $2, $3, $4, $5, $6) c", 6, types);
 
 		if (prepared == NULL || SPI_keepplan(prepared) != 0)
 			ereport(ERROR,
@@ -196,8 +197,9 @@ static bool
 claim_now(Wait *wait)
 {
 	Datum	   *names = palloc(sizeof(Datum) * wait->nqueues);
-	Datum		values[5];
-	char		nulls[] = {' ', ' ', ' ', wait->claim.worker == NULL ? 'n' : ' ', ' '};
+	Datum		values[6];
+	char		nulls[] = {' ', ' ', ' ', wait->claim.worker == NULL ? 'n' : ' ', ' ',
+		wait->history < 0 ? 'n' : ' '};
 	bool		isnull;
 	Datum		tasks;
 
@@ -209,6 +211,7 @@ claim_now(Wait *wait)
 	values[2] = IntervalPGetDatum(wait->claim.lease);
 	values[3] = PointerGetDatum(wait->claim.worker);
 	values[4] = PointerGetDatum(wait->namespace);
+	values[5] = Int32GetDatum(wait->history);
 	durable_snapshot_push();
 	if (SPI_execute_plan(claim_plan(), values, nulls, false, 1) != SPI_OK_SELECT ||
 		SPI_processed != 1)
@@ -292,6 +295,7 @@ durable_wait_and_claim(PG_FUNCTION_ARGS)
 	read_timeout(fcinfo, 3, &wait);
 	wait.claim.worker = durable_arg_name(fcinfo, 4, "worker", true);
 	wait.namespace = durable_arg_namespace(fcinfo, 5);
+	wait.history = durable_arg_history(fcinfo, 7);
 	durable_access_require(wait.namespace, PRIVILEGE_WORK);
 	durable_require_active();
 	PG_RETURN_DATUM(run(&wait));

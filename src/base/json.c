@@ -31,17 +31,72 @@ push_key(JsonbParseState **state, const char *key)
 }
 
 static void
-push_string(JsonbParseState **state, const char *key, const char *string)
+push_bytes(JsonbParseState **state, const char *key, const char *bytes, int length)
 {
 	JsonbValue	value;
 
-	if (string == NULL)
-		return;
 	push_key(state, key);
 	value.type = jbvString;
-	value.val.string.val = (char *) string;
-	value.val.string.len = strlen(string);
+	value.val.string.val = (char *) bytes;
+	value.val.string.len = length;
 	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
+void
+durable_json_add_string(JsonbParseState **state, const char *key, const char *value)
+{
+	if (value != NULL)
+		push_bytes(state, key, value, strlen(value));
+}
+
+void
+durable_json_add_text(JsonbParseState **state, const char *key, const text *value)
+{
+	if (value != NULL)
+		push_bytes(state, key, VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+}
+
+void
+durable_json_add_numeric(JsonbParseState **state, const char *key, Numeric number)
+{
+	JsonbValue	value;
+
+	push_key(state, key);
+	value.type = jbvNumeric;
+	value.val.numeric = number;
+	pushJsonbValue(state, WJB_VALUE, &value);
+}
+
+void
+durable_json_add_int(JsonbParseState **state, const char *key, int64 number)
+{
+	durable_json_add_numeric(state, key, int64_to_numeric(number));
+}
+
+void
+durable_json_begin_array(JsonbParseState **state, const char *key)
+{
+	push_key(state, key);
+	pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
+}
+
+void
+durable_json_add_value(JsonbParseState **state, const char *key, Jsonb *value)
+{
+	JsonbValue	container;
+
+	if (value == NULL)
+		return;
+	push_key(state, key);
+	if (JB_ROOT_IS_SCALAR(value))
+		(void) JsonbExtractScalar(&value->root, &container);
+	else
+	{
+		container.type = jbvBinary;
+		container.val.binary.data = &value->root;
+		container.val.binary.len = VARSIZE(value) - VARHDRSZ;
+	}
+	pushJsonbValue(state, WJB_VALUE, &container);
 }
 
 Jsonb *
@@ -51,8 +106,8 @@ durable_json_error_full(const char *message, const char *code, bool retryable)
 	JsonbValue	value;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_string(&state, "message", message);
-	push_string(&state, "code", code);
+	durable_json_add_string(&state, "message", message);
+	durable_json_add_string(&state, "code", code);
 	push_key(&state, "retryable");
 	value.type = jbvBool;
 	value.val.boolean = retryable;
@@ -73,11 +128,11 @@ durable_json_error_details(const char *message, const char *code, const char *de
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_string(&state, "message", message);
-	push_string(&state, "code", code);
-	push_string(&state, "detail", detail);
-	push_string(&state, "hint", hint);
-	push_string(&state, "context", context);
+	durable_json_add_string(&state, "message", message);
+	durable_json_add_string(&state, "code", code);
+	durable_json_add_string(&state, "detail", detail);
+	durable_json_add_string(&state, "hint", hint);
+	durable_json_add_string(&state, "context", context);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
@@ -105,22 +160,12 @@ durable_json_merge(Jsonb *object, Jsonb *more)
 }
 
 static void
-push_jsonb(JsonbParseState **state, const char *key, Jsonb *value)
+push_null(JsonbParseState **state, const char *key)
 {
-	JsonbValue	container;
+	JsonbValue	value = {.type = jbvNull};
 
 	push_key(state, key);
-	if (value == NULL)
-		container.type = jbvNull;
-	else if (JB_ROOT_IS_SCALAR(value))
-		(void) JsonbExtractScalar(&value->root, &container);
-	else
-	{
-		container.type = jbvBinary;
-		container.val.binary.data = &value->root;
-		container.val.binary.len = VARSIZE(value) - VARHDRSZ;
-	}
-	pushJsonbValue(state, WJB_VALUE, &container);
+	pushJsonbValue(state, WJB_VALUE, &value);
 }
 
 Jsonb *
@@ -129,7 +174,7 @@ durable_json_with(Jsonb *object, const char *key, Jsonb *value)
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_jsonb(&state, key, value);
+	durable_json_add_value(&state, key, value);
 	return durable_json_merge(object,
 							  JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
 }
@@ -140,8 +185,11 @@ durable_json_settled(const char *status, const char *key, Jsonb *value)
 	JsonbParseState *state = NULL;
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	push_string(&state, "status", status);
-	push_jsonb(&state, key, value);
+	durable_json_add_string(&state, "status", status);
+	if (value == NULL)
+		push_null(&state, key);
+	else
+		durable_json_add_value(&state, key, value);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
@@ -156,7 +204,7 @@ durable_json_rejected(const char *reason)
 	value.type = jbvBool;
 	value.val.boolean = false;
 	pushJsonbValue(&state, WJB_VALUE, &value);
-	push_string(&state, "reason", reason);
+	durable_json_add_string(&state, "reason", reason);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
@@ -165,21 +213,17 @@ durable_json_rejected(const char *reason)
 static void
 push_attempt(JsonbParseState **state, Jsonb *error, int attempt, TimestampTz at)
 {
-	JsonbValue	value;
 	char	   *message = durable_json_string(error, "message");
 	char		time[MAXDATELEN + 1];
 
 	if (message != NULL)
 		message[pg_mbcliplen(message, strlen(message), MESSAGE_KEPT)] = '\0';
 	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
-	push_key(state, "attempt");
-	value.type = jbvNumeric;
-	value.val.numeric = int64_to_numeric(attempt);
-	pushJsonbValue(state, WJB_VALUE, &value);
+	durable_json_add_int(state, "attempt", attempt);
 	(void) JsonEncodeDateTime(time, TimestampTzGetDatum(at), TIMESTAMPTZOID, NULL);
-	push_string(state, "at", time);
-	push_string(state, "code", durable_json_string(error, "code"));
-	push_string(state, "message", message);
+	durable_json_add_string(state, "at", time);
+	durable_json_add_string(state, "code", durable_json_string(error, "code"));
+	durable_json_add_string(state, "message", message);
 	pushJsonbValue(state, WJB_END_OBJECT, NULL);
 }
 
@@ -254,13 +298,6 @@ durable_json_counts(const char *const *names, const int64 *counts, int n)
 
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	for (int i = 0; i < n; i++)
-	{
-		JsonbValue	value;
-
-		push_key(&state, names[i]);
-		value.type = jbvNumeric;
-		value.val.numeric = int64_to_numeric(counts[i]);
-		pushJsonbValue(&state, WJB_VALUE, &value);
-	}
+		durable_json_add_int(&state, names[i], counts[i]);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

@@ -12,6 +12,16 @@
 
 #include "utils/jsonb.h"
 
+/* One more key of the object under construction; NULL is left out. */
+extern void durable_json_add_text(JsonbParseState **state, const char *key, const text *value);
+extern void durable_json_add_string(JsonbParseState **state, const char *key, const char *value);
+extern void durable_json_add_int(JsonbParseState **state, const char *key, int64 value);
+extern void durable_json_add_numeric(JsonbParseState **state, const char *key, Numeric value);
+extern void durable_json_add_value(JsonbParseState **state, const char *key, Jsonb *value);
+
+/* … whose value is an array; what follows goes into it, until WJB_END_ARRAY */
+extern void durable_json_begin_array(JsonbParseState **state, const char *key);
+
 /* {"message": …, "retryable": …} */
 extern Jsonb *durable_json_error(const char *message, bool retryable);
 

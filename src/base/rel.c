@@ -434,8 +434,8 @@ durable_probe_open(DurableProbe *probe, DurableRel table, DurableRel index,
 	probe->scan = compat_index_beginscan(probe->rel, probe->index, snapshot, nkeys);
 }
 
-bool
-durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
+static void
+probe_start(DurableProbe *probe, const Datum *keys)
 {
 	ScanKeyData scan_keys[INDEX_MAX_KEYS];
 
@@ -444,16 +444,41 @@ durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
 					equality_of(TupleDescAttr(RelationGetDescr(probe->index), i)->atttypid),
 					keys[i]);
 	index_rescan(probe->scan, scan_keys, probe->nkeys, NULL, 0);
+}
+
+static bool
+probe_step(DurableProbe *probe, ScanDirection direction, DurableRow *row)
+{
+	if (!index_getnext_slot(probe->scan, direction, probe->slot))
+		return false;
+	durable_slot_row(probe->slot, row);
+	return true;
+}
+
+bool
+durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
+{
+	probe_start(probe, keys);
 	return durable_probe_next(probe, row);
 }
 
 bool
 durable_probe_next(DurableProbe *probe, DurableRow *row)
 {
-	if (!index_getnext_slot(probe->scan, ForwardScanDirection, probe->slot))
-		return false;
-	durable_slot_row(probe->slot, row);
-	return true;
+	return probe_step(probe, ForwardScanDirection, row);
+}
+
+bool
+durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row)
+{
+	probe_start(probe, keys);
+	return durable_probe_previous(probe, row);
+}
+
+bool
+durable_probe_previous(DurableProbe *probe, DurableRow *row)
+{
+	return probe_step(probe, BackwardScanDirection, row);
 }
 
 void

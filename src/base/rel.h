@@ -177,6 +177,9 @@ extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 extern bool durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row);
 /* the next one after it */
 extern bool durable_probe_next(DurableProbe *probe, DurableRow *row);
+/* the same from the other end */
+extern bool durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row);
+extern bool durable_probe_previous(DurableProbe *probe, DurableRow *row);
 extern void durable_probe_close(DurableProbe *probe);
 
 /* everything in the slot, not copied */

@@ -25,6 +25,7 @@
 #include "base/names.h"
 #include "engine/apply.h"
 #include "engine/check.h"
+#include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
 #include "store/delayed.h"
@@ -71,6 +72,8 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->namespace = copy_text(&row, RUN_NAMESPACE);
 		turn->priority = DatumGetInt32(row.values[RUN_PRIORITY]);
 		turn->wakes = DatumGetInt32(row.values[RUN_WAKES]);
+		turn->headers = row.nulls[RUN_HEADERS] ? NULL :
+			DatumGetJsonbPCopy(row.values[RUN_HEADERS]);
 		/* a run that was requeued starts again */
 		turn->started = !row.nulls[RUN_STARTED_AT] &&
 			durable_run_status(&row) != RUN_PENDING;
@@ -86,13 +89,45 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->body = InvalidOid;
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
-			turn->workflow.owner == GetUserId() &&
+			turn->workflow.owner == GetUserId() && turn->workflow.body != NULL &&
 			durable_check_exists(turn->workflow.input_check))
 			turn->body = durable_function_find(turn->workflow.body, &turn->body_strict);
 	}
 	durable_snapshot_pop();
 	MemoryContextSwitchTo(before);
 	return alive;
+}
+
+/* The rest of an external worker's claim. A parked turn's lease is gone and nothing
+ * else tells; a session of the database has its lease to itself. */
+static bool
+lease_is_there(const DurableTurn *turn, const DurableLease *lease)
+{
+	DurableLease current;
+
+	return !turn->external || durable_lease_find(&lease->token, &current);
+}
+
+/* Only the claim's own holder adds to a history, but it may do so twice at once: whether
+ * what an external turn is about to write was written meanwhile. */
+static bool
+history_has_grown(const DurableTurn *turn)
+{
+	DurableCheckpoint other;
+	bool		grown;
+
+	if (!turn->external || turn->nhistory == 0)
+		return false;
+	grown = durable_checkpoints_end(turn->run) != turn->history_end;
+	for (int i = 0; i < turn->nhistory && !grown; i++)
+	{
+		const DurableCheckpoint *checkpoint = &turn->history[i];
+
+		grown = checkpoint->unsaved && checkpoint->seq < turn->history_end &&
+			durable_checkpoint_find(turn->run, checkpoint->seq, &other) &&
+			(!checkpoint->stored || other.status != CHECKPOINT_PENDING);
+	}
+	return grown;
 }
 
 /* Locks the claim; the run is locked already. */
@@ -103,6 +138,7 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const
 	DurableRow	task;
 	DurableWriter writer;
 	bool		holds;
+	bool		grown = false;
 
 	if (durable_run_has_ended(&run->row))
 		return APPLY_LOST;
@@ -110,8 +146,10 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	durable_writer_open(&writer, REL_TASK);
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
-		durable_task_held_by(&task, lease->id) &&
+		durable_task_held_by(&task, lease->id) && lease_is_there(turn, lease) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
+	if (holds)
+		grown = history_has_grown(turn);
 	/* a turn that gets this far is progress: earlier lapses count no more */
 	if (holds && DatumGetInt32(task.values[TASK_RECLAIMS]) > 0)
 	{
@@ -123,7 +161,8 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const
 	durable_snapshot_pop();
 	if (!holds)
 		return APPLY_LOST;
-	return !check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes ?
+	return !grown &&
+		(!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes) ?
 		APPLIED : APPLY_AGAIN;
 }
 
@@ -285,7 +324,7 @@ do_operations(DurableTurn *turn, int below)
 	foreach(lc, turn->operations)
 	{
 		DurableOperation *op = lfirst(lc);
-		DurableCheckpoint *checkpoint = &turn->history[op->seq];
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
 		int64		wait = 0;
 
 		if (op->seq >= below)
@@ -310,11 +349,12 @@ write_history(DurableTurn *turn, int below)
 {
 	DurableWriter writer;
 	int64		recheck = do_operations(turn, below);
+	int			end = Min(below, turn->nhistory);
 
 	turn->done = 0;
 	write_logs(turn);
 	durable_writer_open(&writer, REL_CHECKPOINT);
-	for (int i = turn->first_unsaved; i < below; i++)
+	for (int i = turn->first_unsaved; i < end; i++)
 	{
 		DurableCheckpoint *checkpoint = &turn->history[i];
 
@@ -330,7 +370,7 @@ write_history(DurableTurn *turn, int below)
 		durable_checkpoint_write(&writer, turn->run, checkpoint);
 	}
 	durable_writer_close(&writer);
-	turn->first_unsaved = Max(turn->first_unsaved, below);
+	turn->first_unsaved = Max(turn->first_unsaved, end);
 	return recheck;
 }
 
@@ -398,15 +438,34 @@ durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 	return APPLIED;
 }
 
-/* A result of the awaited range that is out; -1: it waits for no range. The last,
- * because that one mostly comes last. */
+/* Where the history has the end of the awaited range; -1: it waits for no range. A
+ * worker outside may have named a range that goes beyond what it asked for. */
+static int
+last_in_range(const DurableTurn *turn)
+{
+	int			i;
+
+	if (turn->awaited_first < 0)
+		return -1;
+	if (!turn->external)
+		return turn->awaited_last;
+	i = turn->nhistory - 1;
+	while (i >= 0 && turn->history[i].seq > turn->awaited_last)
+		i--;
+	return i;
+}
+
+/* A result of the awaited range that is out; -1: none, or it waits for no range. The
+ * last, because that one mostly comes last. */
 static int
 result_awaited(const DurableTurn *turn)
 {
-	for (int i = turn->awaited_last; turn->awaited_first >= 0 && i >= turn->awaited_first; i--)
+	for (int i = last_in_range(turn); i >= 0; i--)
 	{
+		if (turn->history[i].seq < turn->awaited_first)
+			break;
 		if (turn->history[i].status == CHECKPOINT_PENDING)
-			return i;
+			return turn->history[i].seq;
 	}
 	return -1;
 }
@@ -449,15 +508,24 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int on)
 	durable_run_update(run);
 }
 
-static void
-end_claim(const DurableLease *lease)
+/* The claim is over for this turn. A round of several, which only external workers
+ * have, stays for the others; with its youngest task it is mostly done. false: the
+ * lease is still there, also because somebody is renewing it. */
+static bool
+end_claim(const DurableTurn *turn, const DurableLease *lease)
 {
 	DurableLease current;
+	bool		ended;
 
+	if (lease->nids > 1 && lease->ids[lease->nids - 1] != turn->run)
+		return false;
 	durable_snapshot_push();
-	if (durable_lease_find(&lease->token, &current))
-		(void) durable_lease_delete(&current, false);
+	ended = (lease->nids <= 1 ||
+			 durable_task_count_held(lease->ids, lease->nids, lease->id, GetActiveSnapshot()) == 0) &&
+		durable_lease_find(&lease->token, &current) &&
+		durable_lease_delete(&current, false) == TM_Ok;
 	durable_snapshot_pop();
+	return ended;
 }
 
 DurableApplied
@@ -473,7 +541,7 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 
 	if (result != APPLIED)
 		return result;
-	recheck = write_history(turn, turn->nhistory);
+	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
 	if (last != NULL && something_came(turn, last, was_pending))
 	{
 		if (update_run(turn, &run))
@@ -487,11 +555,126 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 		if (recheck != 0 && (wake_at == 0 || soon < wake_at))
 			wake_at = soon;
 		park(turn, &run, wake_at, result_awaited(turn));
-		end_claim(lease);
+		(void) end_claim(turn, lease);
 	}
 	close_claimed(&run);
 	CommandCounterIncrement();
 	return result;
+}
+
+/* The run is locked: what has come in since the decision was looked at is as final as
+ * what had before, and a wait that is overdue ends now. */
+static void
+refresh_waits(DurableTurn *turn)
+{
+	TimestampTz now = durable_clock_now();
+	ListCell   *lc;
+
+	durable_snapshot_push();
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		DurableCheckpoint *checkpoint = &turn->history[i];
+
+		if (!checkpoint->stored || checkpoint->status != CHECKPOINT_PENDING)
+			continue;
+		(void) durable_checkpoint_find(turn->run, checkpoint->seq, checkpoint);
+		if (checkpoint->status == CHECKPOINT_PENDING && checkpoint->kind == KIND_SIGNAL &&
+			checkpoint->wake_at != 0 && checkpoint->wake_at <= now)
+			durable_turn_time_out(turn, checkpoint);
+	}
+	durable_snapshot_pop();
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
+
+		if (checkpoint->stored && checkpoint->status != CHECKPOINT_PENDING)
+			turn->operations = foreach_delete_current(turn->operations, lc);
+	}
+}
+
+/* When the first of the waits ends by itself (0: none does); *over: one has ended
+ * already, or there is none. */
+static TimestampTz
+first_wake(const DurableTurn *turn, bool *over)
+{
+	TimestampTz now = durable_clock_now();
+	TimestampTz first = 0;
+	ListCell   *lc;
+
+	*over = turn->waits == NIL;
+	foreach(lc, turn->waits)
+	{
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, lfirst_int(lc));
+
+		if (checkpoint->kind == KIND_SLEEP ? checkpoint->wake_at <= now :
+			checkpoint->status != CHECKPOINT_PENDING)
+			*over = true;
+		else if (checkpoint->wake_at != 0 && (first == 0 || checkpoint->wake_at < first))
+			first = checkpoint->wake_at;
+	}
+	return first;
+}
+
+/* Back to its queue at once, or only out of the round. */
+static void
+leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
+{
+	DurableTables tables;
+	DurableProbe by_id;
+	DurableRow	task;
+	TimestampTz now = durable_clock_now();
+	TM_Result	result = TM_Deleted;
+
+	durable_tables_init(&tables);
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, turn->run, &task))
+	{
+		durable_row_set(&task, TASK_LAST_LEASE, Int64GetDatum(lease->id));
+		result = again ?
+			durable_outcome_requeue(&tables, &task, lease->id, now, now, true) :
+			durable_writer_update(durable_tables_get(&tables, TABLE_TASK), &task, true);
+	}
+	if (result != TM_Ok)
+		elog(ERROR, "a locked turn was changed by somebody else");
+	durable_probe_close(&by_id);
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+}
+
+DurableApplied
+durable_apply_external(DurableTurn *turn, const DurableLease *lease)
+{
+	DurableRun	run;
+	TimestampTz wake_at;
+	int64		recheck;
+	bool		again;
+	DurableApplied result = open_claimed(turn, lease, false, &run);
+
+	if (result != APPLIED)
+		return result;
+	refresh_waits(turn);
+	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
+	wake_at = first_wake(turn, &again);
+	/* whatever came while the turn was out, the worker has not seen */
+	again = again || DatumGetInt32(run.row.values[RUN_WAKES]) != turn->wakes;
+	if (recheck != 0 && (wake_at == 0 || durable_clock_now() + recheck < wake_at))
+		wake_at = durable_clock_now() + recheck;
+	if (!again)
+		park(turn, &run, wake_at, result_awaited(turn));
+	else if (update_run(turn, &run))
+		durable_run_update(&run);
+	/* the fence of a parked turn: its round is gone, or the task has left it */
+	if (again || lease->nids > 1)
+	{
+		leave_round(turn, lease, again);
+		(void) end_claim(turn, lease);
+	}
+	else if (!end_claim(turn, lease))
+		leave_round(turn, lease, false);
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return again ? APPLIED_GO_ON : APPLIED;
 }
 
 typedef struct EndCheck
@@ -507,10 +690,10 @@ check_end(DurableRun *run, void *arg)
 {
 	EndCheck   *check = arg;
 
-	check->result = lock_claim(check->turn, check->lease, true, run);
+	check->result = lock_claim(check->turn, check->lease, !check->turn->external, run);
 	if (check->result != APPLIED)
 		return false;
-	(void) write_history(check->turn, check->turn->nhistory);
+	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);
 	return true;
 }
@@ -519,12 +702,13 @@ DurableApplied
 durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 {
 	EndCheck	check = {.turn = turn, .lease = lease, .result = APPLY_LOST};
-	bool		completed = turn->decision == DECISION_COMPLETED;
+	DurableRunStatus status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
+		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
 
-	if (!durable_run_end(turn->run, completed ? RUN_COMPLETED : RUN_FAILED,
-						 turn->output, turn->error, false, check_end, &check))
+	if (!durable_run_end(turn->run, status, turn->output, turn->error,
+						 status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;
-	end_claim(lease);
+	(void) end_claim(turn, lease);
 	CommandCounterIncrement();
 	return APPLIED;
 }

@@ -21,6 +21,9 @@ typedef enum DurableApplied
 	APPLY_LOST					/* nothing written: the claim or the run is gone */
 } DurableApplied;
 
+/* more than any history has */
+#define DURABLE_ALL_POSITIONS PG_INT32_MAX
+
 /* Reads the run and its history; false: it has ended, or is unknown. The turn's
  * workflow may be missing: then body is InvalidOid. */
 extern bool durable_turn_load(DurableTurn *turn, int64 run);
@@ -30,6 +33,10 @@ extern bool durable_turn_load(DurableTurn *turn, int64 run);
 extern DurableApplied durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below);
 /* All of it, and the decision. */
 extern DurableApplied durable_apply_suspend(DurableTurn *turn, const DurableLease *lease);
+/* The same for a decision from outside. Where the run waits for nothing that is not
+ * there, or something came while the turn was out, its next turn is ready and the
+ * result is APPLIED_GO_ON. APPLY_AGAIN: its history is not what it was read with. */
+extern DurableApplied durable_apply_external(DurableTurn *turn, const DurableLease *lease);
 /* fresh: no lock of the run is held in this transaction yet */
 extern DurableApplied durable_apply_end(DurableTurn *turn, const DurableLease *lease);
 

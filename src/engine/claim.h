@@ -22,8 +22,9 @@ typedef struct DurableClaim
 	text	   *worker;			/* or NULL */
 } DurableClaim;
 
-/* Called for each task in claim order; the row's values hold during the call. */
-typedef void (*DurableClaimSink) (const DurableRow *task, const DurableLease *lease, void *arg);
+/* Called for each task in claim order; the row's values hold during the call. The
+ * lease is written afterwards, with what the sink noted in it. */
+typedef void (*DurableClaimSink) (const DurableRow *task, DurableLease *lease, void *arg);
 
 /* Access was checked by the caller. Returns how many were claimed. */
 extern int	durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg);

@@ -58,7 +58,7 @@ static pg_uuid_t token_in_hand;
 static int64 task_in_hand;
 
 static void
-keep_item(const DurableRow *task, const DurableLease *lease, void *arg)
+keep_item(const DurableRow *task, DurableLease *lease, void *arg)
 {
 	DurableWorkItem *item = arg;
 

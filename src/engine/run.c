@@ -249,7 +249,8 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 {
 	DurableRow *row = &run->row;
 	int64		id = DatumGetInt64(row->values[RUN_ID]);
-	bool		may_wait = durable_run_status(row) != RUN_PENDING;
+	/* one that was requeued is pending again, and what it waited for is out */
+	bool		may_wait = !row->nulls[RUN_STARTED_AT];
 	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
 		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
 

@@ -151,7 +151,8 @@ find_held(Settle *settle, const DurableTarget *target, DurableRow *task)
 	return durable_lease_holds(&settle->lease, target->id) &&
 		durable_task_find_number(&settle->by_id, target->id, task) &&
 		durable_task_held_by(task, settle->lease.id) &&
-		(settle->as_worker || !durable_task_is(task, "turn")) &&
+		(settle->as_worker || settle->action == SETTLE_RELEASE ||
+		 !durable_task_is(task, "turn")) &&
 		(target->task_id == NULL ||
 		 durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID]);
 }
@@ -411,11 +412,11 @@ durable_renew_lease(const pg_uuid_t *token, const Interval *span)
 	}
 }
 
-bool
-durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since,
-					int64 *least)
+static bool
+token_holds(const pg_uuid_t *token, text *task_id, bool turn, int64 *id, DurableLease *lease,
+			int64 *least)
 {
-	Settle		settle = {.token = token};
+	Settle		settle = {.token = token, .as_worker = true};
 	DurableTarget target = {.task_id = task_id};
 	DurableRow	row;
 	bool		holds;
@@ -424,13 +425,31 @@ durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampT
 		return false;
 	durable_access_require(settle.lease.namespace, PRIVILEGE_WORK);
 	number_targets(&settle, &target, 1);
-	holds = find_held(&settle, &target, &row);
-	if (holds)
+	holds = find_held(&settle, &target, &row) && (!turn || durable_task_is(&row, "turn"));
+	if (holds && least != NULL)
 		*least = durable_timeout_beat(&row, (int64) durable_heartbeat_interval * 1000);
 	look_away(&settle);
 	*id = target.id;
-	*since = settle.lease.claimed_at;
+	*lease = settle.lease;
 	return holds;
+}
+
+bool
+durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id, TimestampTz *since,
+					int64 *least)
+{
+	DurableLease lease;
+	bool		holds = token_holds(token, task_id, false, id, &lease, least);
+
+	if (holds)
+		*since = lease.claimed_at;
+	return holds;
+}
+
+bool
+durable_token_holds_turn(const pg_uuid_t *token, text *task_id, int64 *run, DurableLease *lease)
+{
+	return token_holds(token, task_id, true, run, lease, NULL);
 }
 
 /*

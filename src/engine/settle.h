@@ -59,6 +59,10 @@ extern int	durable_renew_lease(const pg_uuid_t *token, const Interval *lease);
 extern bool durable_token_holds(const pg_uuid_t *token, text *task_id, int64 *id,
 								TimestampTz *since, int64 *least);
 
+/* … whether it is a turn that the token holds, with the claim's lease. */
+extern bool durable_token_holds_turn(const pg_uuid_t *token, text *task_id, int64 *run,
+									 DurableLease *lease);
+
 /* Ends a task that is not settled, whoever holds it. */
 extern bool durable_cancel(text *namespace, text *task_id);
 

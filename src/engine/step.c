@@ -76,6 +76,7 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 	durable_row_set(row, TASK_NAME, PointerGetDatum(checkpoint->name));
 	durable_row_set(row, TASK_KIND, PointerGetDatum(dispatch->kind));
 	durable_row_set(row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
+	durable_row_set_pointer(row, TASK_HEADERS, turn->headers);
 	durable_row_set_pointer(row, TASK_INPUT, checkpoint->input);
 }
 
@@ -121,7 +122,9 @@ places(const DurableTurn *turn, const DurableOperation *op)
 		return op->count;
 	for (int i = op->seq; i < op->seq + op->count; i++)
 	{
-		if (turn->history[i].status == CHECKPOINT_PENDING && turn->history[i].task != 0)
+		const DurableCheckpoint *checkpoint = durable_turn_at(turn, i);
+
+		if (checkpoint->status == CHECKPOINT_PENDING && checkpoint->task != 0)
 			return op->count;
 	}
 	return op->max_in_flight;
@@ -138,7 +141,7 @@ dispatch_range(Dispatch *dispatch)
 
 	for (int i = first; i <= last; i++)
 	{
-		DurableCheckpoint *checkpoint = &turn->history[i];
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, i);
 
 		CHECK_FOR_INTERRUPTS();
 		if (checkpoint->status != CHECKPOINT_PENDING || checkpoint->task != 0)
@@ -182,7 +185,7 @@ durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 {
 	DurableOperation op = *given;
 	DurableHandler handler;
-	text	   *name = turn->history[op.seq].name;
+	text	   *name = durable_turn_at(turn, op.seq)->name;
 	int			size = Min(op.count, BATCH);
 	Dispatch	dispatch = {
 		.turn = turn, .op = &op, .queue = op.target, .now = durable_clock_now(),

@@ -209,11 +209,47 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 	return checkpoint;
 }
 
+DurableCheckpoint *
+durable_turn_at(const DurableTurn *turn, int seq)
+{
+	int			low = 0;
+	int			high = turn->nhistory - 1;
+
+	if (!turn->external)
+		return &turn->history[seq];
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (turn->history[middle].seq < seq)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	Assert(turn->history[low].seq == seq);
+	return &turn->history[low];
+}
+
 void
 durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint)
 {
 	checkpoint->unsaved = true;
-	turn->first_unsaved = Min(turn->first_unsaved, checkpoint->seq);
+	turn->first_unsaved = Min(turn->first_unsaved, (int) (checkpoint - turn->history));
+}
+
+void
+durable_turn_time_out(DurableTurn *turn, DurableCheckpoint *checkpoint)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+
+	checkpoint->status = CHECKPOINT_FAILED;
+	checkpoint->error = durable_json_error_full(psprintf("timed out waiting for signal \"%s\"",
+														 text_to_cstring(checkpoint->name)),
+												unpack_sql_state(ERRCODE_DURABLE_WAIT_TIMED_OUT),
+												false);
+	checkpoint->finished_at = durable_clock_now();
+	durable_turn_changed(turn, checkpoint);
+	MemoryContextSwitchTo(before);
 }
 
 DurableOperation *

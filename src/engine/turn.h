@@ -24,6 +24,7 @@ typedef enum DurableDecision
 {
 	DECISION_COMPLETED,
 	DECISION_FAILED,
+	DECISION_CANCELLED,			/* external ones only */
 	DECISION_SUSPEND,			/* wait for what "awaits" says */
 	DECISION_LOCAL_STEP			/* execute "step", then replay again */
 } DurableDecision;
@@ -73,12 +74,13 @@ typedef struct DurableTurn
 	int			wakes;			/* the run's count when the history was read */
 	bool		started;		/* the run's row says so */
 	Jsonb	   *input;
+	Jsonb	   *headers;
 	DurableWorkflow workflow;
 	Oid			body;
 	bool		body_strict;
 	bool		input_checked;
 
-	DurableCheckpoint *history; /* by position */
+	DurableCheckpoint *history; /* by position; durable_turn_at() */
 	int			nhistory;
 	int			space;
 	int			first_unsaved;	/* all before it are stored as they are */
@@ -99,6 +101,11 @@ typedef struct DurableTurn
 	Jsonb	   *attributes;		/* to be merged into the run's, or NULL */
 	int			done;			/* positions below it, of which the last is a local step
 								 * that was executed in this transaction; or 0 */
+
+	/* a decision from outside: its history has only the positions it names */
+	bool		external;
+	List	   *waits;			/* the positions it waits for */
+	int			history_end;	/* one more than the run's last position */
 
 	/* what it came to */
 	DurableDecision decision;
@@ -157,8 +164,12 @@ extern void durable_turn_asked(DurableTurn *turn);
 extern DurableCheckpoint *durable_turn_record(DurableTurn *turn, int seq, DurableKind kind,
 											  text *name, DurableCheckpointStatus status,
 											  Jsonb *output);
+/* What the history has at a position that is known to be there. */
+extern DurableCheckpoint *durable_turn_at(const DurableTurn *turn, int seq);
 /* The checkpoint, one of the turn's history, is to be written. */
 extern void durable_turn_changed(DurableTurn *turn, DurableCheckpoint *checkpoint);
+/* The deadline of a wait has come. */
+extern void durable_turn_time_out(DurableTurn *turn, DurableCheckpoint *checkpoint);
 /* A new operation at the position; or the one that an earlier replay has left there. */
 extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 

@@ -54,6 +54,12 @@ durable_kind_name(DurableKind kind)
 	return kind_names[kind];
 }
 
+const char *
+durable_checkpoint_status_name(DurableCheckpointStatus status)
+{
+	return status_names[status];
+}
+
 static Jsonb *
 jsonb_column(const DurableRow *row, int column)
 {
@@ -144,6 +150,74 @@ durable_checkpoints_load(int64 run, int *n)
 	}
 	durable_probe_close(&probe);
 	return checkpoints;
+}
+
+static void
+reverse(DurableCheckpoint *checkpoints, int n)
+{
+	for (int i = 0; i < n / 2; i++)
+	{
+		DurableCheckpoint swap = checkpoints[i];
+
+		checkpoints[i] = checkpoints[n - 1 - i];
+		checkpoints[n - 1 - i] = swap;
+	}
+}
+
+static Size
+payload_size(const DurableCheckpoint *checkpoint)
+{
+	return (checkpoint->output == NULL ? 0 : VARSIZE(checkpoint->output)) +
+		(checkpoint->error == NULL ? 0 : VARSIZE(checkpoint->error));
+}
+
+DurableCheckpoint *
+durable_checkpoints_tail(int64 run, int max, Size bytes, int *n)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		key = Int64GetDatum(run);
+	int			space = 16;
+	DurableCheckpoint *checkpoints = palloc(sizeof(DurableCheckpoint) * space);
+	Size		size = 0;
+	bool		more = max != 0;
+
+	*n = 0;
+	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 1);
+	if (more)
+		more = durable_probe_find_last(&probe, &key, &row);
+	while (more)
+	{
+		if (*n == space)
+		{
+			space *= 2;
+			checkpoints = repalloc_huge(checkpoints, sizeof(DurableCheckpoint) * space);
+		}
+		from_row(&row, &checkpoints[*n]);
+		size += payload_size(&checkpoints[*n]);
+		if (*n > 0 && size > bytes)
+			break;
+		(*n)++;
+		more = *n != max && durable_probe_previous(&probe, &row);
+	}
+	durable_probe_close(&probe);
+	reverse(checkpoints, *n);
+	return checkpoints;
+}
+
+int
+durable_checkpoints_end(int64 run)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		key = Int64GetDatum(run);
+	int			end = 0;
+
+	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 1);
+	if (durable_probe_find_last(&probe, &key, &row))
+		end = DatumGetInt32(row.values[CHECKPOINT_SEQ]) + 1;
+	durable_probe_close(&probe);
+	return Max(end, 0);
 }
 
 bool

@@ -53,6 +53,7 @@ typedef struct DurableCheckpoint
 } DurableCheckpoint;
 
 extern const char *durable_kind_name(DurableKind kind);
+extern const char *durable_checkpoint_status_name(DurableCheckpointStatus status);
 
 /* The history after a position, in order, in the current memory context. The
  * active snapshot decides. */
@@ -62,6 +63,12 @@ extern bool durable_checkpoint_find(int64 run, int seq, DurableCheckpoint *check
  * on the history. */
 extern void durable_checkpoint_open(DurableProbe *probe);
 extern bool durable_checkpoint_is_pending(DurableProbe *probe, int64 run, int seq, int64 *task);
+
+/* The last ones, in order: at most "max" (-1: no limit), and no more than make
+ * up "bytes" of outputs and errors, but one at least unless max is 0. */
+extern DurableCheckpoint *durable_checkpoints_tail(int64 run, int max, Size bytes, int *n);
+/* one more than the last position, or 0 */
+extern int	durable_checkpoints_end(int64 run);
 
 /* Inserts or updates the row, as "stored" says. The run is locked. */
 extern void durable_checkpoint_write(DurableWriter *writer, int64 run,

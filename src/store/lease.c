@@ -179,6 +179,9 @@ lease_to_row(const DurableLease *lease, DurableRow *row)
 	/* a long list that has not changed is not written again */
 	durable_row_set_pointer(row, LEASE_IDS, lease->stored_ids != NULL ? (void *) lease->stored_ids :
 							(void *) durable_ids_to_array(lease->ids, lease->nids));
+	durable_row_set_pointer(row, LEASE_SEEN, lease->stored_seen != NULL ? (void *) lease->stored_seen :
+							lease->nseen == 0 ? NULL :
+							(void *) durable_ids_to_array(lease->seen, lease->nseen));
 }
 
 static void
@@ -199,6 +202,40 @@ lease_from_row(const DurableRow *row, DurableLease *lease)
 																	 false, -1));
 	lease->ids = durable_ids_from_array(DatumGetArrayTypeP(row->values[LEASE_IDS]),
 										&lease->nids);
+	lease->nseen = 0;
+	lease->seen = NULL;
+	lease->stored_seen = NULL;
+	if (row->nulls[LEASE_SEEN])
+		return;
+	lease->stored_seen = (struct varlena *) DatumGetPointer(datumCopy(row->values[LEASE_SEEN],
+																	  false, -1));
+	lease->seen = durable_ids_from_array(DatumGetArrayTypeP(row->values[LEASE_SEEN]),
+										 &lease->nseen);
+}
+
+void
+durable_lease_note_wakes(DurableLease *lease, int64 run, int wakes)
+{
+	int			size = sizeof(int64) * (lease->nseen + 2);
+
+	/* a power of two each time, so that a large round is not copied for each */
+	if (lease->nseen == 0)
+		lease->seen = palloc(size);
+	else if ((lease->nseen & (lease->nseen - 1)) == 0)
+		lease->seen = repalloc(lease->seen, sizeof(int64) * lease->nseen * 2);
+	lease->seen[lease->nseen++] = run;
+	lease->seen[lease->nseen++] = wakes;
+}
+
+int
+durable_lease_wakes(const DurableLease *lease, int64 run)
+{
+	for (int i = 0; i < lease->nseen; i += 2)
+	{
+		if (lease->seen[i] == run)
+			return (int) lease->seen[i + 1];
+	}
+	return -1;
 }
 
 /* A lease now stands in the index: whoever looks for lapsed ones must know. */

@@ -28,6 +28,7 @@ enum
 	LEASE_QUEUE,
 	LEASE_WORKER,
 	LEASE_IDS,
+	LEASE_SEEN,
 	LEASE_COLUMNS
 };
 
@@ -50,6 +51,11 @@ typedef struct DurableLease
 	int			nids;
 	int64	   *ids;			/* ascending */
 	struct varlena *stored_ids; /* the list as it is stored; NULL when ids differ */
+	/* of turns for external workers: the run's number and the wakes that its
+	 * history came with, in pairs; those of settled ones stay */
+	int			nseen;
+	int64	   *seen;
+	struct varlena *stored_seen;	/* as stored_ids */
 	ItemPointerData tid;		/* where it was read */
 } DurableLease;
 
@@ -82,6 +88,10 @@ extern bool durable_lease_is_alive(const DurableLease *lease);
 extern bool durable_lease_find(const pg_uuid_t *token, DurableLease *lease);
 
 extern bool durable_lease_holds(const DurableLease *lease, int64 id);
+
+/* Notes, and tells, what an external worker was told of a run; -1: it was not. */
+extern void durable_lease_note_wakes(DurableLease *lease, int64 run, int wakes);
+extern int	durable_lease_wakes(const DurableLease *lease, int64 run);
 
 /* Locks this very version of the lease, not waiting; false: somebody holds it
  * or has changed it. */

@@ -84,7 +84,8 @@ workflow_from_row(const DurableRow *row, DurableWorkflow *workflow)
 	workflow->version = DatumGetTextPCopy(row->values[WORKFLOW_VERSION]);
 	workflow->owner = DatumGetObjectId(row->values[WORKFLOW_OWNER]);
 	workflow->atomic = DatumGetBool(row->values[WORKFLOW_ATOMIC]);
-	workflow->body = DatumGetTextPCopy(row->values[WORKFLOW_BODY]);
+	workflow->body = row->nulls[WORKFLOW_BODY] ? NULL :
+		DatumGetTextPCopy(row->values[WORKFLOW_BODY]);
 	workflow->queue = DatumGetTextPCopy(row->values[WORKFLOW_QUEUE]);
 	workflow->tags = DatumGetArrayTypePCopy(row->values[WORKFLOW_TAGS]);
 	workflow->input_check = text_column(row, WORKFLOW_INPUT_CHECK);
@@ -285,8 +286,10 @@ durable_workflow_store(const DurableWorkflow *workflow)
 		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic),
 		PointerGetDatum(workflow->input_check)
 	};
+	char	   *nulls = nulls_of(values, lengthof(values), 8);
 
-	return run_once(&workflow_store_plan, values, nulls_of(values, lengthof(values), 8)) > 0;
+	nulls[4] = workflow->body == NULL ? 'n' : ' ';
+	return run_once(&workflow_store_plan, values, nulls) > 0;
 }
 
 static DurablePlan workflow_delete_plan = {
@@ -401,6 +404,7 @@ static DurablePlan namespaces_plan = {
 	.name = "namespaces of a role",
 	.sql =
 	"SELECT w.namespace FROM durable.workflow w WHERE w.owner OPERATOR(pg_catalog.=) $1"
+	" AND w.body IS NOT NULL"
 	" UNION SELECT h.namespace FROM durable.handler h WHERE h.owner OPERATOR(pg_catalog.=) $1"
 	" ORDER BY 1",
 	.nargs = 1,
@@ -453,6 +457,7 @@ static DurablePlan owners_plan = {
 	.name = "owners of definitions",
 	.sql =
 	"SELECT w.owner::pg_catalog.oid, w.namespace FROM durable.workflow w"
+	" WHERE w.body IS NOT NULL"
 	" UNION SELECT h.owner::pg_catalog.oid, h.namespace FROM durable.handler h"
 	" ORDER BY 1, 2",
 };

@@ -21,7 +21,7 @@ typedef struct DurableWorkflow
 	text	   *version;
 	Oid			owner;
 	bool		atomic;
-	text	   *body;			/* schema.function(argument types) */
+	text	   *body;			/* schema.function(argument types); NULL: external */
 	text	   *queue;
 	ArrayType  *tags;
 	text	   *input_check;	/* as body, or NULL */
@@ -66,10 +66,11 @@ extern bool durable_handler_find(text *namespace, text *name, DurableHandler *ha
 extern bool durable_handler_store(const DurableHandler *handler);
 extern int	durable_handler_delete(text *namespace, text *name);
 
-/* The namespaces where this role has definitions; palloc'd. */
+/* The namespaces where this role has definitions of what runs in the database;
+ * palloc'd. */
 extern text **durable_namespaces_of(Oid owner, int *n);
 
-/* Who has definitions where, in order of roles; palloc'd. */
+/* Who has such definitions where, in order of roles; palloc'd. */
 typedef struct DurableOwner
 {
 	Oid			role;

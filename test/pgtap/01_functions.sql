@@ -27,10 +27,10 @@ INSERT INTO contract VALUES
 	('ack_results', 'f', 'v', 'integer', ARRAY['token uuid', 'task_ids text[] DEFAULT NULL::text[]']),
 	-- workers
 	('claim', 'f', 'v', 'SETOF record', ARRAY['queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
-		'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
+		'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'history integer DEFAULT NULL::integer']),
 	('settle_and_claim', 'f', 'v', 'SETOF record', ARRAY['task_id text', 'token uuid', 'output jsonb', 'queues text[]', 'max_tasks integer DEFAULT 1',
 		'lease interval DEFAULT ''00:00:30''::interval', 'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text',
-		'strict boolean DEFAULT false']),
+		'strict boolean DEFAULT false', 'history integer DEFAULT NULL::integer']),
 	('renew', 'f', 'v', 'integer', ARRAY['token uuid', 'lease interval DEFAULT ''00:00:30''::interval']),
 	('release', 'f', 'v', 'integer', ARRAY['token uuid', 'task_ids text[] DEFAULT NULL::text[]']),
 	('complete', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'output jsonb DEFAULT NULL::jsonb', 'events jsonb DEFAULT NULL::jsonb']),
@@ -41,9 +41,9 @@ INSERT INTO contract VALUES
 		'INOUT ready boolean DEFAULT NULL::boolean']),
 	('wait_and_claim', 'p', 'v', NULL, ARRAY['queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
 		'timeout interval DEFAULT ''00:00:30''::interval', 'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text',
-		'INOUT tasks jsonb DEFAULT NULL::jsonb']),
+		'INOUT tasks jsonb DEFAULT NULL::jsonb', 'history integer DEFAULT NULL::integer']),
 	-- workflows: definitions
-	('register_workflow', 'f', 'v', 'void', ARRAY['name text', 'body text', 'version text DEFAULT ''1''::text', 'namespace text DEFAULT NULL::text',
+	('register_workflow', 'f', 'v', 'void', ARRAY['name text', 'body text DEFAULT NULL::text', 'version text DEFAULT ''1''::text', 'namespace text DEFAULT NULL::text',
 		'tags text[] DEFAULT ''{}''::text[]', 'queue text DEFAULT NULL::text', 'input_check text DEFAULT NULL::text', 'atomic boolean DEFAULT false']),
 	('unregister_workflow', 'f', 'v', 'integer', ARRAY['name text', 'version text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
 	('register_handler', 'f', 'v', 'void', ARRAY['name text', 'handler text', 'namespace text DEFAULT NULL::text',
@@ -75,6 +75,11 @@ INSERT INTO contract VALUES
 	('pause', 'f', 'v', 'boolean', '{}'),
 	('resume', 'f', 'v', 'boolean', '{}'),
 	('workers', 'f', 'v', 'SETOF record', '{}'),
+	-- external workflows
+	('complete_turn', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'decision jsonb']),
+	('record_step', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'seq integer', 'name text', 'output jsonb DEFAULT NULL::jsonb',
+		'error jsonb DEFAULT NULL::jsonb', 'input jsonb DEFAULT NULL::jsonb', 'attempts integer DEFAULT 1',
+		'started_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'finished_at timestamp with time zone DEFAULT NULL::timestamp with time zone']),
 	-- inside a body
 	('is_recorded', 'f', 'v', 'boolean', ARRAY['kind integer']),
 	('recorded', 'f', 'v', 'jsonb', ARRAY['name text']),

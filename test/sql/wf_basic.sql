@@ -45,7 +45,6 @@ SELECT namespace, name, version, atomic, body, queue = '#' || 'postgres'::regrol
 SELECT durable.register_workflow(NULL, 'wf_test.hello');
 SELECT durable.register_workflow('', 'wf_test.hello');
 SELECT durable.register_workflow(repeat('x', 256), 'wf_test.hello');
-SELECT durable.register_workflow('hello', NULL);
 SELECT durable.register_workflow('hello', 'wf_test.hello', NULL);
 SELECT durable.register_workflow('hello', 'wf_test.nothing');
 SELECT durable.register_workflow('hello', 'wf_test.runs');

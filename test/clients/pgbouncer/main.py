@@ -178,6 +178,33 @@ is_(value(direct, "SELECT count(*) FROM (SELECT claimed_by FROM effect UNION SEL
     "two server connections did it all")
 is_(value(direct, "SELECT count(*) > 0 FROM effect WHERE claimed_by <> settled_by"), True,
     "some tasks were claimed over one and settled over the other")
+# Turns of an external workflow: the thin worker of the examples, over the same two.
+sys.path.insert(0, "../../../examples/workers/python")
+sys.dont_write_bytecode = True
+from durable_worker import Worker  # noqa: E402
+
+
+def order(ctx, input):
+    ctx.transaction("book", lambda cursor, i: cursor.execute("INSERT INTO effect VALUES (%s, %s)", [ctx.run_id, input]))
+    paid = ctx.step_all("pay", [input, input + 1])
+    return [paid, ctx.wait_for_signal("sent:" + ctx.run_id)]
+
+
+RUNS = 40
+row(direct, "SELECT durable.register_workflow('order', namespace => 'default')")
+row(direct, "SELECT count(durable.signal('sent:o' || i, to_jsonb(i))) FROM generate_series(1, %s) i", [RUNS])
+row(direct, """SELECT count(*) FROM durable.start_many('order', (SELECT array_agg(to_jsonb(i)) FROM generate_series(1, %s) i),
+    (SELECT array_agg('o' || i) FROM generate_series(1, %s) i))""", [RUNS, RUNS])
+worker = Worker(dsn=bouncer().dsn, workflows={"order": order}, handlers={"pay": lambda i, task: i * 10}, concurrency=6, poll=0.05).start()
+value(direct, "SELECT set_config('statement_timeout', '120s', false)")
+while value(direct, "SELECT count(*) FROM durable.run WHERE finished_at IS NULL") > 0 and all(t.is_alive() for t in worker.threads):
+    threading.Event().wait(0.1)
+worker.stop()
+is_(tuple(row(direct, """SELECT count(*), count(*) FILTER (WHERE status = 'completed' AND output = jsonb_build_array(
+        jsonb_build_array(10 * i.n, 10 * (i.n + 1)), i.n)) FROM durable.run, LATERAL (SELECT input::int AS n) i WHERE workflow = 'order'""")),
+    (RUNS, RUNS), "an external worker: every run completes")
+is_(tuple(row(direct, "SELECT count(*), count(DISTINCT task_id), sum(n) FROM effect WHERE task_id LIKE 'o%%'")),
+    (RUNS, RUNS, RUNS * (RUNS + 1) // 2), "what it wrote with a record is there once")
 is_(value(direct, "SELECT rescued FROM durable.scan_hints()"), 0, "no row was found behind a hint")
 
 print(f"1..{count}")

@@ -1,0 +1,80 @@
+// A worker with the workflow of trip.sql, and the step "charge". SIGTERM ends it.
+
+import { StepFailed, Worker } from './node/durable-worker.mjs';
+
+async function trip(ctx, input) {
+  ctx.now();
+  ctx.random();
+  ctx.uuid();
+  let price;
+  if (ctx.patched('priced first')) {
+    price = await ctx.localStep('price', ({ nights }) => ({ total: nights * 80 }), { input });
+  }
+  ctx.setEvent('state', 'priced');
+  ctx.upsertSearchAttributes({ city: input.city });
+  ctx.log('info', 'priced', price);
+  const charge = await ctx.step('charge', price, { retries: 3, backoffMs: 1 });
+  const squares = await ctx.stepAll('square', [1, 2, 3]);
+  const leg = await ctx.child('leg', { to: 'airport' });
+  await ctx.sleep(20);
+  const guide = await ctx.waitForSignal(`guide:${ctx.runId}`);
+  let late = false;
+  try {
+    await ctx.waitForSignal(`nobody:${ctx.runId}`, { timeoutMs: 20 });
+  } catch (error) {
+    if (error.code !== 'WF004') throw error;
+    late = true;
+  }
+  let refused;
+  try {
+    await ctx.step('insure', { age: 200 });
+  } catch (error) {
+    if (!(error instanceof StepFailed) || error.code !== '22003') throw error;
+    refused = error.message;
+  }
+  return { charge, squares, leg, guide, late, refused };
+}
+
+// One worker begins, another one ends it: both know the workflow.
+async function relay(ctx) {
+  const first = await ctx.localStep('first', () => 'node');
+  const signal = await ctx.waitForSignal(`baton:${ctx.runId}`);
+  const second = await ctx.localStep('second', () => 'node');
+  return { first, signal, second };
+}
+
+// Long enough to be frozen in the middle.
+async function frozen(ctx) {
+  const by = await ctx.localStep('by', async () => { await new Promise((resolve) => { setTimeout(resolve, Number(process.env.WORK_MS ?? 0)); }); return 'node'; });
+  const step = await ctx.step('slow');
+  return { by, step };
+}
+
+// Something that is written once, whatever becomes of the workers.
+async function load(ctx, input) {
+  await ctx.transaction('book', async (client) => {
+    await client.query('INSERT INTO trip.booked VALUES ($1, $2)', [ctx.runId, input.n]);
+  });
+  const [a, b] = await Promise.all([ctx.step('double', input.n), ctx.step('charge', { total: input.n }, { retries: 3 })]);
+  await ctx.sleep(1);
+  return { a, b };
+}
+
+const worker = new Worker({
+  workflows: { trip_node: trip, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
+  handlers: {
+    charge: async (price, task) => {
+      if (task.attempt === 1) throw Object.assign(new Error('the card reader is busy'), { code: '55006' });
+      return { paid: price.total };
+    },
+    double: async (n) => n * 2,
+    slow: async () => { await new Promise((resolve) => { setTimeout(resolve, Number(process.env.WORK_MS ?? 0)); }); return 'node'; },
+    patience: (_, { signal }) => new Promise((_resolve, reject) => { signal.onabort = () => reject(new Error('handed back')); }),
+  },
+  concurrency: Number(process.env.CONCURRENCY ?? 8),
+  leaseMs: Number(process.env.LEASE_MS ?? 30000),
+  pollMs: 500,
+  history: process.env.HISTORY ? Number(process.env.HISTORY) : null,
+});
+worker.start();
+process.on('SIGTERM', () => worker.stop({ graceMs: 300 }).then(() => process.exit(0)));

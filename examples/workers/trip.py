@@ -1,0 +1,96 @@
+"""A worker with the workflow of trip.sql, and the step "insure". SIGTERM ends it."""
+
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "python"))
+
+from durable_worker import StepFailed, Worker  # noqa: E402
+
+
+def trip(ctx, input):
+    ctx.now()
+    ctx.random()
+    ctx.uuid()
+    price = None
+    if ctx.patched("priced first"):
+        price = ctx.local_step("price", lambda i: {"total": i["nights"] * 80}, input)
+    ctx.set_event("state", "priced")
+    ctx.upsert_search_attributes({"city": input["city"]})
+    ctx.log("info", "priced", price)
+    charge = ctx.step("charge", price, retries=3, backoff_ms=1)
+    squares = ctx.step_all("square", [1, 2, 3])
+    leg = ctx.child("leg", {"to": "airport"})
+    ctx.sleep(20)
+    guide = ctx.wait_for_signal(f"guide:{ctx.run_id}")
+    late = False
+    try:
+        ctx.wait_for_signal(f"nobody:{ctx.run_id}", timeout_ms=20)
+    except StepFailed as error:
+        if error.code != "WF004":
+            raise
+        late = True
+    refused = None
+    try:
+        ctx.step("insure", {"age": 200})
+    except StepFailed as error:
+        if error.code != "22003":
+            raise
+        refused = str(error)
+    return {"charge": charge, "squares": squares, "leg": leg, "guide": guide, "late": late, "refused": refused}
+
+
+# One worker begins, another one ends it: both know the workflow.
+def relay(ctx, input):
+    first = ctx.local_step("first", lambda i: "python")
+    baton = ctx.wait_for_signal(f"baton:{ctx.run_id}")
+    second = ctx.local_step("second", lambda i: "python")
+    return {"first": first, "signal": baton, "second": second}
+
+
+# Long enough to be frozen in the middle.
+def work(input=None, task=None):
+    time.sleep(float(os.environ.get("WORK", "0")))
+    return "python"
+
+
+def frozen(ctx, input):
+    by = ctx.local_step("by", work)
+    return {"by": by, "step": ctx.step("slow")}
+
+
+# Something that is written once, whatever becomes of the workers.
+def load(ctx, input):
+    ctx.transaction("book", lambda cursor, i: cursor.execute("INSERT INTO trip.booked VALUES (%s, %s)", [ctx.run_id, input["n"]]))
+    handles = [ctx.step_async("double", input["n"]), ctx.step_async("charge", {"total": input["n"]}, retries=3)]
+    a, b = ctx.wait_all(handles)
+    ctx.sleep(1)
+    return {"a": a, "b": b}
+
+
+class Refused(Exception):
+    code = "22003"
+    retryable = False
+
+
+def patience(input, task):
+    while not task.get("lost"):
+        time.sleep(0.05)
+
+
+def insure(input, task):
+    raise Refused("too old")
+
+
+if __name__ == "__main__":
+    worker = Worker(workflows={"trip_python": trip, "relay": relay, "load": load, "frozen": frozen},
+                    handlers={"insure": insure, "double": lambda n, task: n * 2, "patience": patience, "slow": work},
+                    concurrency=int(os.environ.get("CONCURRENCY", "4")),
+                    lease=float(os.environ.get("LEASE", "30")), poll=0.5,
+                    history=int(os.environ["HISTORY"]) if "HISTORY" in os.environ else None)
+    signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
+    worker.start()
+    worker.stopping.wait()
+    worker.stop(grace=0.3)

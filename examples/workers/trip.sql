@@ -1,0 +1,63 @@
+-- The workflow of trip.mjs and trip.py as a function, and what all of them share.
+
+CREATE SCHEMA trip;
+
+-- a local step
+CREATE FUNCTION trip.price(i jsonb) RETURNS jsonb LANGUAGE sql AS $$
+	SELECT jsonb_build_object('total', (i ->> 'nights')::int * 80)
+$$;
+
+-- a step that a SQL function serves
+CREATE FUNCTION trip.square(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(i::int * i::int) $$;
+SELECT durable.register_handler('square', 'trip.square');
+
+CREATE FUNCTION trip.body(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	price jsonb;
+	charge jsonb;
+	squares jsonb[];
+	handles int[];
+	leg jsonb;
+	guide jsonb;
+	late boolean := false;
+	refused text;
+BEGIN
+	PERFORM durable.now(), durable.random(), durable.uuid();
+	IF durable.patched('priced first') THEN
+		price := durable.local_step('trip.price', i, name => 'price');
+	END IF;
+	PERFORM durable.set_event('state', '"priced"');
+	PERFORM durable.upsert_search_attributes(jsonb_build_object('city', i -> 'city'));
+	PERFORM durable.log('info', 'priced', price);
+	charge := durable.step('charge', price, retries => 3, backoff => '1 ms');
+	FOR n IN 1 .. 3 LOOP
+		handles := handles || durable.step_async('square', to_jsonb(n));
+	END LOOP;
+	squares := durable.await_all(handles);
+	leg := durable.child('leg', '{"to": "airport"}');
+	PERFORM durable.sleep('20 ms');
+	guide := durable.wait_for_signal('guide:' || durable.run_id());
+	BEGIN
+		PERFORM durable.wait_for_signal('nobody:' || durable.run_id(), timeout => '20 ms');
+	EXCEPTION WHEN SQLSTATE 'WF004' THEN
+		late := true;
+	END;
+	BEGIN
+		PERFORM durable.step('insure', '{"age": 200}');
+	EXCEPTION WHEN SQLSTATE '22003' THEN
+		refused := SQLERRM;
+	END;
+	RETURN jsonb_build_object('charge', charge, 'squares', to_jsonb(squares), 'leg', leg, 'guide', guide,
+							  'late', late, 'refused', refused);
+END $$;
+SELECT durable.register_workflow('trip_sql', 'trip.body');
+
+CREATE FUNCTION trip.leg(i jsonb) RETURNS jsonb LANGUAGE sql AS $$
+	SELECT jsonb_build_object('by', 'taxi', 'to', i -> 'to')
+$$;
+SELECT durable.register_workflow('leg', 'trip.leg');
+
+SELECT durable.register_workflow('trip_node'), durable.register_workflow('trip_python'), durable.register_workflow('relay'),
+	durable.register_workflow('load'), durable.register_workflow('frozen'),
+	durable.register_workflow('two', version => '1'), durable.register_workflow('two', version => '2');
+CREATE TABLE trip.booked (run text, n int);

@@ -1,0 +1,417 @@
+/*-------------------------------------------------------------------------
+ *
+ * command.c
+ *	  The commands of a decision, read and checked one by one.
+ *
+ * Which fields a command has, of which type, and where they go, is one table.
+ * Nothing here raises an error for what the worker wrote: the run must fail
+ * with a message that says what is wrong, and not the call.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+#include <math.h>
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/numeric.h"
+#include "utils/timestamp.h"
+
+#include "base/guc.h"
+#include "engine/command.h"
+
+/* as for the arguments of functions */
+#define NAME_BYTES 255
+/* 1,000 years, and what JavaScript takes for a date */
+#define SPAN_MS 31557600000000.0
+/* as for the timeouts of steps: a hundred years */
+#define WINDOW_MS 3162240000000.0
+#define TIME_MS 8640000000000000.0
+
+typedef enum FieldType
+{
+	FIELD_INT,					/* >= minimum */
+	FIELD_BOOL,
+	FIELD_NAME,					/* text of 1 to 255 bytes */
+	FIELD_TEXT,
+	FIELD_SPAN,					/* milliseconds */
+	FIELD_WINDOW,				/* the same, but not 0 */
+	FIELD_TIME,					/* milliseconds since 1970 */
+	FIELD_JSON,
+	FIELD_OBJECT
+} FieldType;
+
+typedef struct Field
+{
+	const char *key;
+	FieldType	type;
+	bool		required;
+	int			minimum;
+	Size		offset;			/* of the member, a pointer but for seq */
+} Field;
+
+#define MAX_FIELDS 14
+#define AT(member) .offset = offsetof(DurableCommand, member)
+#define SEQ {"seq", FIELD_INT, true, 0, AT(seq)}
+#define VALUE {SEQ, {"value", FIELD_NAME, true, 0, AT(name)}}
+
+typedef struct CommandSpec
+{
+	const char *name;
+	Field		fields[MAX_FIELDS];
+} CommandSpec;
+
+static const CommandSpec specs[COMMAND_TYPES] = {
+	[COMMAND_CALL] = {"call", {
+			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
+			{"input", FIELD_JSON, false, 0, AT(input)},
+			{"queue", FIELD_NAME, false, 0, AT(queue)},
+			{"priority", FIELD_INT, false, PG_INT32_MIN, AT(priority)},
+			{"retries", FIELD_INT, false, 1, AT(retries)},
+			{"backoff_ms", FIELD_SPAN, false, 0, AT(backoff)},
+			{"backoff_kind", FIELD_NAME, false, 0, AT(backoff_kind)},
+			{"backoff_max_ms", FIELD_SPAN, false, 0, AT(backoff_max)},
+			{"jitter", FIELD_BOOL, false, 0, AT(jitter)},
+			{"timeout_ms", FIELD_WINDOW, false, 0, AT(timeout)},
+			{"pickup_timeout_ms", FIELD_WINDOW, false, 0, AT(pickup_timeout)},
+			{"await", FIELD_BOOL, false, 0, AT(await)}}},
+	[COMMAND_RECORD_STEP] = {"record_step", {
+			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
+			{"input", FIELD_JSON, false, 0, AT(input)},
+			{"output", FIELD_JSON, false, 0, AT(output)},
+			{"error", FIELD_JSON, false, 0, AT(error)},
+			{"attempts", FIELD_INT, false, 1, AT(attempts)},
+			{"started_at", FIELD_TIME, false, 0, AT(started_at)},
+			{"finished_at", FIELD_TIME, false, 0, AT(finished_at)}}},
+	[COMMAND_SLEEP] = {"sleep", {SEQ, {"ms", FIELD_SPAN, true, 0, AT(span)}}},
+	[COMMAND_SLEEP_UNTIL] = {"sleep_until", {SEQ, {"until", FIELD_TIME, true, 0, AT(until)}}},
+	[COMMAND_WAIT_SIGNAL] = {"wait_signal", {
+			SEQ, {"signal", FIELD_NAME, true, 0, AT(name)},
+			{"timeout_ms", FIELD_SPAN, false, 0, AT(span)}}},
+	[COMMAND_START_CHILD] = {"start_child", {
+			SEQ, {"workflow", FIELD_NAME, true, 0, AT(name)},
+			{"input", FIELD_JSON, false, 0, AT(input)},
+			{"child_id", FIELD_NAME, false, 0, AT(child_id)},
+			{"priority", FIELD_INT, false, PG_INT32_MIN, AT(priority)},
+			{"version", FIELD_NAME, false, 0, AT(version)},
+			{"await", FIELD_BOOL, false, 0, AT(await)}}},
+	[COMMAND_SET_EVENT] = {"set_event", {
+			SEQ, {"key", FIELD_NAME, true, 0, AT(name)},
+			{"value", FIELD_JSON, false, 0, AT(output)}}},
+	[COMMAND_ATTRIBUTES] = {"upsert_search_attributes", {
+			SEQ, {"attributes", FIELD_OBJECT, true, 0, AT(output)}}},
+	[COMMAND_PATCHED] = {"patched", {SEQ, {"id", FIELD_NAME, true, 0, AT(name)}}},
+	[COMMAND_NOW] = {"now", VALUE},
+	[COMMAND_RANDOM] = {"random", VALUE},
+	[COMMAND_UUID] = {"uuid", VALUE},
+	[COMMAND_LOG] = {"log", {
+			SEQ, {"level", FIELD_NAME, true, 0, AT(name)},
+			{"message", FIELD_TEXT, true, 0, AT(message)},
+			{"data", FIELD_JSON, false, 0, AT(output)}}},
+	[COMMAND_FAIL_RUN] = {"fail_run", {
+			{"message", FIELD_TEXT, true, 0, AT(message)},
+			{"code", FIELD_NAME, false, 0, AT(code)},
+			{"details", FIELD_JSON, false, 0, AT(output)}}},
+};
+
+const char *
+durable_command_name(DurableCommandType type)
+{
+	return specs[type].name;
+}
+
+bool
+durable_command_waits(const DurableCommand *command)
+{
+	switch (command->type)
+	{
+		case COMMAND_CALL:
+		case COMMAND_START_CHILD:
+			return command->await == NULL || *command->await;
+		case COMMAND_SLEEP:
+		case COMMAND_SLEEP_UNTIL:
+		case COMMAND_WAIT_SIGNAL:
+			return true;
+		default:
+			return false;
+	}
+}
+
+bool
+durable_command_has_position(DurableCommandType type)
+{
+	return type != COMMAND_LOG && type != COMMAND_FAIL_RUN;
+}
+
+bool
+durable_payload_fits(const Jsonb *payload)
+{
+	return payload == NULL || VARSIZE(payload) <= (Size) durable_max_payload * 1024;
+}
+
+/* NaN where it is no number; infinity where it is beyond a float */
+static double
+number_of(const JsonbValue *value)
+{
+	if (value->type != jbvNumeric)
+		return NAN;
+	return DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+											  NumericGetDatum(value->val.numeric)));
+}
+
+static char *
+read_int(const Field *field, const JsonbValue *value, int *result)
+{
+	double		number = number_of(value);
+
+	if (isnan(number) || number != floor(number) ||
+		number < field->minimum || number > PG_INT32_MAX)
+		return field->minimum == PG_INT32_MIN ?
+			psprintf("\"%s\" must be an integer", field->key) :
+			psprintf("\"%s\" must be an integer of at least %d", field->key, field->minimum);
+	*result = (int) number;
+	return NULL;
+}
+
+static char *
+read_text(const Field *field, const JsonbValue *value, text **result)
+{
+	if (value->type != jbvString)
+		return psprintf("\"%s\" must be a string", field->key);
+	if (field->type == FIELD_NAME &&
+		(value->val.string.len == 0 || value->val.string.len > NAME_BYTES))
+		return psprintf("\"%s\" must have between 1 and %d bytes", field->key, NAME_BYTES);
+	if (value->val.string.len > durable_max_payload * 1024)
+		return psprintf("\"%s\" is larger than durable.max_payload, %d kB", field->key,
+						durable_max_payload);
+	*result = cstring_to_text_with_len(value->val.string.val, value->val.string.len);
+	return NULL;
+}
+
+static char *
+read_span(const Field *field, const JsonbValue *value, Interval **result)
+{
+	double		number = number_of(value);
+
+	if (isnan(number) || number < 0 || number > SPAN_MS)
+		return psprintf("\"%s\" must be a number of milliseconds, from 0 to 1,000 years",
+						field->key);
+	if (field->type == FIELD_WINDOW && (number * 1000.0 < 1 || number > WINDOW_MS))
+		return psprintf("\"%s\" must be a number of milliseconds, above 0 and up to 100 years",
+						field->key);
+	*result = palloc0(sizeof(Interval));
+	(*result)->time = (int64) rint(number * 1000.0);
+	return NULL;
+}
+
+static char *
+read_time(const Field *field, const JsonbValue *value, TimestampTz **result)
+{
+	double		number = number_of(value);
+	TimestampTz t;
+
+	if (!isnan(number) && fabs(number) <= TIME_MS)
+	{
+		t = (int64) rint(number * 1000.0) -
+			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+		if (IS_VALID_TIMESTAMP(t))
+		{
+			*result = palloc(sizeof(TimestampTz));
+			**result = t;
+			return NULL;
+		}
+	}
+	return psprintf("\"%s\" must be a time, in milliseconds since 1970", field->key);
+}
+
+static char *
+read_json(const Field *field, const JsonbValue *value, Jsonb **result)
+{
+	*result = JsonbValueToJsonb(unconstify(JsonbValue *, value));
+	if (field->type == FIELD_OBJECT && !JB_ROOT_IS_OBJECT(*result))
+		return psprintf("\"%s\" must be an object", field->key);
+	if (!durable_payload_fits(*result))
+		return psprintf("\"%s\" is larger than durable.max_payload, %d kB", field->key,
+						durable_max_payload);
+	return NULL;
+}
+
+static char *
+read_bool(const Field *field, const JsonbValue *value, bool **result)
+{
+	if (value->type != jbvBool)
+		return psprintf("\"%s\" must be true or false", field->key);
+	*result = palloc(sizeof(bool));
+	**result = value->val.boolean;
+	return NULL;
+}
+
+/* What is wrong, or NULL. */
+static char *
+read_field(const Field *field, const JsonbValue *value, DurableCommand *command)
+{
+	void	   *member = (char *) command + field->offset;
+	int		   *number;
+	char	   *problem;
+
+	switch (field->type)
+	{
+		case FIELD_INT:
+			if (field->offset == offsetof(DurableCommand, seq))
+				return read_int(field, value, member);
+			number = palloc(sizeof(int));
+			problem = read_int(field, value, number);
+			*(int **) member = number;
+			return problem;
+		case FIELD_BOOL:
+			return read_bool(field, value, member);
+		case FIELD_NAME:
+		case FIELD_TEXT:
+			return read_text(field, value, member);
+		case FIELD_SPAN:
+		case FIELD_WINDOW:
+			return read_span(field, value, member);
+		case FIELD_TIME:
+			return read_time(field, value, member);
+		case FIELD_JSON:
+		case FIELD_OBJECT:
+			return read_json(field, value, member);
+	}
+	return NULL;
+}
+
+/* Every key is a field; a null is as good as none, except for a payload. */
+static char *
+read_fields(JsonbContainer *object, DurableCommand *command)
+{
+	const Field *fields = specs[command->type].fields;
+	JsonbIterator *it = JsonbIteratorInit(object);
+	JsonbIteratorToken token;
+	JsonbValue	value;
+	bool		given[MAX_FIELDS] = {0};
+
+	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	{
+		char	   *key;
+		char	   *problem;
+		int			i = 0;
+
+		if (token != WJB_KEY)
+			continue;
+		key = pnstrdup(value.val.string.val, value.val.string.len);
+		(void) JsonbIteratorNext(&it, &value, true);
+		if (strcmp(key, "type") == 0)
+			continue;
+		while (i < MAX_FIELDS && fields[i].key != NULL && strcmp(fields[i].key, key) != 0)
+			i++;
+		if (i == MAX_FIELDS || fields[i].key == NULL)
+			return psprintf("it has no field \"%s\"", key);
+		if (value.type == jbvNull && fields[i].type != FIELD_JSON)
+			continue;
+		problem = read_field(&fields[i], &value, command);
+		if (problem != NULL)
+			return problem;
+		given[i] = true;
+	}
+	for (int i = 0; i < MAX_FIELDS && fields[i].key != NULL; i++)
+	{
+		if (fields[i].required && !given[i])
+			return psprintf("\"%s\" is missing", fields[i].key);
+	}
+	return NULL;
+}
+
+/* Recorded values are read by SQL bodies, too, which must be able to. */
+static bool
+is_time(const char *given)
+{
+	char	   *end;
+	TimestampTz t;
+
+	errno = 0;
+	t = strtoll(given, &end, 10);
+	return errno == 0 && *end == '\0' && !isspace((unsigned char) *given) &&
+		IS_VALID_TIMESTAMP(t);
+}
+
+static bool
+is_fraction(const char *given)
+{
+	char	   *end;
+	double		number = strtod(given, &end);
+
+	return *end == '\0' && !isspace((unsigned char) *given) && number >= 0 && number < 1;
+}
+
+static bool
+is_uuid(const char *given)
+{
+	for (int i = 0; i < 36; i++)
+	{
+		bool		dash = i == 8 || i == 13 || i == 18 || i == 23;
+
+		if (dash ? given[i] != '-' : !isxdigit((unsigned char) given[i]))
+			return false;
+	}
+	return given[36] == '\0';
+}
+
+/* What a single field cannot tell. */
+static char *
+check_values(const DurableCommand *command)
+{
+	if (command->type == COMMAND_CALL && command->queue != NULL &&
+		VARDATA_ANY(command->queue)[0] == '#')
+		return "queues that start with \"#\" are reserved for work inside the database";
+	if (command->backoff_kind != NULL &&
+		strcmp(text_to_cstring(command->backoff_kind), "fixed") != 0 &&
+		strcmp(text_to_cstring(command->backoff_kind), "exp") != 0)
+		return "\"backoff_kind\" must be \"fixed\" or \"exp\"";
+	if (command->type == COMMAND_NOW && !is_time(text_to_cstring(command->name)))
+		return "\"value\" must be a count of microseconds since 2000, as a string";
+	if (command->type == COMMAND_RANDOM && !is_fraction(text_to_cstring(command->name)))
+		return "\"value\" must be a number from 0 to below 1, as a string";
+	if (command->type == COMMAND_UUID && !is_uuid(text_to_cstring(command->name)))
+		return "\"value\" must be a uuid in its usual form";
+	return NULL;
+}
+
+bool
+durable_command_read(int index, const JsonbValue *value, DurableCommand *command, char **problem)
+{
+	JsonbValue	space;
+	JsonbValue *type;
+	char	   *name;
+	char	   *wrong;
+
+	memset(command, 0, sizeof(DurableCommand));
+	command->index = index;
+	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
+	{
+		*problem = psprintf("command %d of the decision is no object", index);
+		return false;
+	}
+	type = getKeyJsonValueFromContainer(value->val.binary.data, "type", strlen("type"), &space);
+	if (type == NULL || type->type != jbvString)
+	{
+		*problem = psprintf("command %d of the decision has no type", index);
+		return false;
+	}
+	name = pnstrdup(type->val.string.val, type->val.string.len);
+	while (command->type < COMMAND_TYPES && strcmp(specs[command->type].name, name) != 0)
+		command->type++;
+	if (command->type == COMMAND_TYPES)
+	{
+		*problem = psprintf("command %d of the decision has the unknown type \"%s\"", index, name);
+		return false;
+	}
+	wrong = read_fields(value->val.binary.data, command);
+	if (wrong == NULL)
+		wrong = check_values(command);
+	if (wrong != NULL)
+		*problem = psprintf("command %d of the decision, %s, is malformed: %s", index, name, wrong);
+	return wrong == NULL;
+}

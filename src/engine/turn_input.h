@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * turn_input.h
+ *	  What an external worker is handed with a turn.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_TURN_INPUT_H
+#define DURABLE_TURN_INPUT_H
+
+#include "postgres.h"
+
+#include "utils/jsonb.h"
+
+/*
+ * The run's workflow, version and input, and its history as the active snapshot
+ * has it: the last "limit" checkpoints, -1 for all. *wakes and *headers are the
+ * run's. NULL: there is no such run.
+ */
+extern Jsonb *durable_turn_input(int64 run, int limit, int *wakes, Jsonb **headers);
+
+#endif							/* DURABLE_TURN_INPUT_H */
