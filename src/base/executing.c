@@ -87,6 +87,17 @@ task_tag(LOCKTAG *tag, int64 task, uint16 class)
 						 (uint32) task, class);
 }
 
+void
+durable_lock_release_session(const LOCKTAG *tag, LOCKMODE mode)
+{
+	LockAcquireResult held = LockAcquire(tag, mode, true, true);
+
+	if (held == LOCKACQUIRE_ALREADY_HELD)
+		(void) LockRelease(tag, mode, true);
+	if (held != LOCKACQUIRE_NOT_AVAIL)
+		(void) LockRelease(tag, mode, true);
+}
+
 /* Work that cancels its own session must not get off uncounted: it would be begun
  * again and again. */
 static void
@@ -139,7 +150,7 @@ durable_executing_end(void)
 		return;
 	task_tag(&tag, my_task, EXECUTING_LOCK_CLASS);
 	my_task = 0;
-	(void) LockRelease(&tag, ShareLock, true);
+	durable_lock_release_session(&tag, ShareLock);
 }
 
 bool

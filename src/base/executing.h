@@ -10,6 +10,7 @@
 
 #include "postgres.h"
 
+#include "storage/lock.h"
 #include "utils/elog.h"
 
 /* While a session looks for work to execute: notice who cancels it. */
@@ -40,6 +41,9 @@ extern void durable_executing_interrupt(int64 task);
 extern bool durable_is_interrupt(const ErrorData *error);
 /* Only the former: what durable_executing_interrupt() raises, too. */
 extern bool durable_is_cancel_request(const ErrorData *error);
+
+/* Lets go of a session-level lock, if user code has not done so. */
+extern void durable_lock_release_session(const LOCKTAG *tag, LOCKMODE mode);
 
 extern void durable_executing_init(void);
 

@@ -43,6 +43,7 @@
 #include "engine/run.h"
 #include "engine/settle.h"
 #include "engine/turn.h"
+#include "store/lease.h"
 #include "store/task.h"
 
 static const Interval work_lease = {.time = DURABLE_SESSION_LEASE_US};
@@ -132,6 +133,7 @@ call_handler(const DurableHandler *handler, Jsonb *input, MemoryContext context,
 	volatile bool succeeded = false;
 	const char *volatile checking = NULL;
 
+	durable_lease_keep();
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(before);
 	PG_TRY();
@@ -165,6 +167,7 @@ call_handler(const DurableHandler *handler, Jsonb *input, MemoryContext context,
 	}
 	PG_END_TRY();
 	CurrentResourceOwner = owner;
+	durable_lease_keep();
 	return succeeded;
 }
 
@@ -557,11 +560,14 @@ hand_back_task(bool counted)
 	durable_snapshot_pop();
 }
 
-/* What an uncounted return writes to; without waiting for a VACUUM FULL or the like. */
+/* What an uncounted return writes to, and reads of a step with a timeout; without
+ * waiting for a VACUUM FULL or the like. */
 static bool
 can_lock_tables(void)
 {
-	static const DurableRel tables[] = {REL_TASK, REL_TASK_READY, REL_LEASE};
+	static const DurableRel tables[] = {
+		REL_TASK, REL_TASK_READY, REL_LEASE, REL_TASK_DEADLINE, REL_RUN
+	};
 
 	for (int i = 0; i < lengthof(tables); i++)
 	{

@@ -137,6 +137,7 @@ dispatch_range(Dispatch *dispatch)
 	int			first = dispatch->op->seq;
 	int			last = first + dispatch->op->count - 1;
 	int			left = places(turn, dispatch->op);
+	bool		windowed = false;
 
 	for (int i = first; i <= last; i++)
 	{
@@ -145,9 +146,10 @@ dispatch_range(Dispatch *dispatch)
 		CHECK_FOR_INTERRUPTS();
 		if (checkpoint->status != CHECKPOINT_PENDING || checkpoint->task != 0)
 			continue;
-		if (left == 0 && !turn->fan_changed)
+		/* in place of what is not written yet: the end of a fan that was called off */
+		if (left == 0 && !windowed)
 		{
-			turn->fan_changed = true;
+			turn->fan_changed = windowed = true;
 			turn->fan_first = first;
 			turn->fan_next = i;
 			turn->fan_last = last;

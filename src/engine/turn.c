@@ -37,6 +37,7 @@
 #include "base/names.h"
 #include "engine/check.h"
 #include "engine/turn.h"
+#include "store/lease.h"
 
 #define CHANGED_BODY_HINT \
 	"Guard changes of a body that has live runs with durable.patched(), or register them as a new version."
@@ -344,6 +345,7 @@ begin_replay(DurableTurn *turn)
 		turn->scratch = AllocSetContextCreate(turn->context, "durable replay",
 											  ALLOCSET_DEFAULT_SIZES);
 	MemoryContextReset(turn->scratch);
+	durable_lease_keep();
 	turn->next_seq = 0;
 	turn->carried = list_length(turn->operations);
 	turn->asked = 0;
@@ -444,6 +446,7 @@ durable_turn_replay(DurableTurn *turn)
 	error_context_stack = callback.previous;
 	MemoryContextSwitchTo(before);
 	CurrentResourceOwner = owner;
+	durable_lease_keep();
 	repeat_interrupt(turn);
 }
 

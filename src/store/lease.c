@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/executing.h"
 #include "base/ids.h"
 #include "base/names.h"
 #include "base/wakeup.h"
@@ -106,13 +107,27 @@ durable_lease_hold(int64 lease)
 }
 
 void
+durable_lease_keep(void)
+{
+	LOCKTAG		tag;
+
+	if (held_here == 0)
+		return;
+	lease_tag(&tag, held_here);
+	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_ALREADY_HELD)
+		(void) LockRelease(&tag, ExclusiveLock, true);
+	/* another mode, so that it can be told apart from the session's */
+	(void) LockAcquire(&tag, AccessExclusiveLock, false, true);
+}
+
+void
 durable_lease_let_go(int64 lease)
 {
 	LOCKTAG		tag;
 
 	held_here = 0;
 	lease_tag(&tag, lease);
-	(void) LockRelease(&tag, ExclusiveLock, true);
+	durable_lock_release_session(&tag, ExclusiveLock);
 }
 
 bool

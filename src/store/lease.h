@@ -76,6 +76,10 @@ extern void durable_lease_insert(DurableLease *lease);
 
 extern void durable_lease_hold(int64 lease);
 extern void durable_lease_let_go(int64 lease);
+/* Before and after user code, which may let go of all locks of its session, with
+ * pg_advisory_unlock_all(): the transaction keeps this one, too, and gives it back to
+ * the session. Not in a subtransaction. */
+extern void durable_lease_keep(void);
 extern bool durable_lease_is_session(const DurableLease *lease);
 extern bool durable_lease_is_alive(const DurableLease *lease);
 

@@ -28,13 +28,15 @@
 
 #include "base/compat.h"
 #include "base/errors.h"
+#include "base/executing.h"
 #include "base/guc.h"
 #include "engine/execute.h"
 #include "engine/work.h"
 #include "worker/executor.h"
 #include "worker/process.h"
 
-/* After an error that was not the task's. */
+/* After an error that was not the task's, a cancel among them: a step may cancel itself
+ * each time. No longer, as nothing wakes a session that has not looked since. */
 #define ERROR_PAUSE_MS 1000
 
 /* Statistics that could not be sent yet. */
@@ -57,6 +59,7 @@ typedef struct Executor
 {
 	DurableWork work;
 	MemoryContext context;
+	MemoryContext portal;		/* what outlives a transaction inside SPI */
 	bool		looked;			/* once at least */
 	bool		worked;			/* since it last slept */
 	bool		failed;			/* at the last look */
@@ -74,8 +77,9 @@ begin(Executor *executor)
 	before_shmem_exit(at_exit, (Datum) 0);
 	executor->context = AllocSetContextCreate(TopMemoryContext, "durable executor",
 											  ALLOCSET_DEFAULT_SIZES);
-	/* what outlives a transaction inside SPI */
-	PortalContext = executor->context;
+	executor->portal = AllocSetContextCreate(executor->context, "durable executor portal",
+											 ALLOCSET_DEFAULT_SIZES);
+	PortalContext = executor->portal;
 	durable_work_begin(&executor->work, executor->context);
 }
 
@@ -118,8 +122,8 @@ serve(Executor *executor)
 static void
 recover(Executor *executor)
 {
-	bool		cancelled = durable_process_was_cancelled();
 	bool		has_claim = durable_execute_has_claim();
+	bool		cancelled;
 	bool		exists;
 	ErrorData  *error;
 
@@ -128,7 +132,10 @@ recover(Executor *executor)
 	error = CopyErrorData();
 	FlushErrorState();
 	AbortOutOfAnyTransaction();
+	/* the abort has left the levels of SPI, and not freed what they had */
+	MemoryContextReset(executor->portal);
 	RESUME_INTERRUPTS();
+	cancelled = durable_is_cancel_request(error);
 	durable_process_begin_transaction();
 	exists = durable_extension_exists();
 	CommitTransactionCommand();
@@ -145,7 +152,7 @@ recover(Executor *executor)
 	if (!has_claim && !cancelled)
 		durable_process_leave(END_FAILED);
 	executor->worked = true;
-	executor->failed = !cancelled;
+	executor->failed = true;
 }
 
 static void

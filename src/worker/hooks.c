@@ -33,6 +33,7 @@
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
+#include "base/guc.h"
 #include "base/wakeup.h"
 #include "base/workers.h"
 #include "worker/hooks.h"
@@ -199,6 +200,16 @@ is_commit_prepared(Node *statement)
 		castNode(TransactionStmt, statement)->kind == TRANS_STMT_COMMIT_PREPARED;
 }
 
+/* Not known what it did: perhaps it created the extension. */
+static void
+note_commit_prepared(void)
+{
+	durable_wakeup_note_all();
+	if (durable_background && !durable_workers_present(MyDatabaseId) &&
+		OidIsValid(get_extension_oid("durable", true)))
+		durable_workers_note_look(MyDatabaseId);
+}
+
 static void
 run(PlannedStmt *planned, const char *query, bool read_only_tree,
 	ProcessUtilityContext context, ParamListInfo params,
@@ -233,7 +244,7 @@ utility(PlannedStmt *planned, const char *query, bool read_only_tree,
 	else
 		run(planned, query, read_only_tree, context, params, environment, dest, completion);
 	if (wakes)
-		durable_wakeup_note_all();
+		note_commit_prepared();
 }
 
 /* The workers of a database that loses the extension look, and leave. */

@@ -27,7 +27,6 @@
 #define BACKOFF_DOUBLINGS 6
 
 static volatile sig_atomic_t told_to_end = false;
-static volatile sig_atomic_t cancelled = false;
 
 StaticAssertDecl(sizeof(DurableProcessArgs) <= BGW_EXTRALEN,
 				 "what a worker is told fits into bgw_extra");
@@ -101,16 +100,12 @@ durable_process_forget(DurableProcess *process)
 static void
 on_sigterm(int signo, siginfo_t *info, void *context)
 {
+	int			save_errno = errno;
+
 	if (info->si_pid != MyProcPid)
 		told_to_end = true;
 	die(signo);
-}
-
-static void
-on_sigint(SIGNAL_ARGS)
-{
-	cancelled = true;
-	StatementCancelHandler(postgres_signal_arg);
+	errno = save_errno;
 }
 
 void
@@ -120,7 +115,7 @@ durable_process_begin(DurableProcessArgs *args)
 
 	memcpy(args, MyBgworkerEntry->bgw_extra, sizeof(*args));
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGINT, on_sigint);
+	pqsignal(SIGINT, StatementCancelHandler);
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGTERM, &action, NULL);
 	BackgroundWorkerUnblockSignals();
@@ -149,15 +144,6 @@ durable_process_was_told_to_end(void)
 }
 
 bool
-durable_process_was_cancelled(void)
-{
-	bool		was = cancelled;
-
-	cancelled = false;
-	return was;
-}
-
-bool
 durable_process_sleep(long ms, uint32 wait_event)
 {
 	(void) WaitLatch(MyLatch,
@@ -166,7 +152,6 @@ durable_process_sleep(long ms, uint32 wait_event)
 	ResetLatch(MyLatch);
 	/* there is nothing to cancel */
 	QueryCancelPending = false;
-	cancelled = false;
 	CHECK_FOR_INTERRUPTS();
 	if (!ConfigReloadPending)
 		return false;

@@ -54,8 +54,6 @@ extern void durable_process_harden(const char *name);
 
 /* Whether SIGTERM came, and not from this process itself. */
 extern bool durable_process_was_told_to_end(void);
-/* Whether a cancel came since the last call. */
-extern bool durable_process_was_cancelled(void);
 
 /* Sleeps until the latch is set, or for so long (ms; negative: for ever); answers
  * interrupts and reloads the settings, and returns whether it did that. */

@@ -354,6 +354,32 @@ TRUNCATE held;
 SELECT pick('i1', 10), done('i1', 1, '1'), stands('i1');
 SELECT durable.cancel('i1');
 
+-- a fan with a window, in the turn that calls off the fan before it
+CREATE FUNCTION again(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	BEGIN
+		PERFORM durable.step_all('out', '{1,2,3}', mode => 'fail_fast');
+	EXCEPTION WHEN SQLSTATE 'WF003' THEN
+	END;
+	RETURN to_jsonb(durable.step_all('out', '{4,5,6,7,8}', max_in_flight => 2));
+END $$;
+SELECT durable.register_workflow('again', 'wf_fan.again');
+SELECT durable.start('again', NULL, 'j1');
+CALL durable.work(duration => '0');
+TRUNCATE held;
+SELECT pick('j1', 10), broken('j1', 1, '{"message": "no", "retryable": false}');
+CALL durable.work(duration => '0');
+SELECT stands('j1');
+TRUNCATE held;
+SELECT pick('j1', 10), done('j1', 3, '"a"'), done('j1', 4, '"b"'), stands('j1');
+TRUNCATE held;
+SELECT pick('j1', 10), done('j1', 5, '"c"'), done('j1', 6, '"d"');
+TRUNCATE held;
+SELECT pick('j1', 10), done('j1', 7, '"e"');
+CALL durable.work(duration => '0');
+SELECT status, output FROM runs('j1');
+SELECT * FROM leftovers;
+
 -- somebody who may not
 CREATE ROLE wf_fan_nobody;
 SET ROLE wf_fan_nobody;

@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 
+use PostgreSQL::Test::Utils qw(slurp_file);
 use Test::More;
 
 use DurableTest;
@@ -22,6 +23,8 @@ $node->safe_psql('postgres', q{
 	CREATE FUNCTION gate(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	BEGIN
 		INSERT INTO effect VALUES (durable.run_id(), 'gate');
+		-- the engine's own locks are not for user code to let go of
+		PERFORM pg_advisory_unlock_all();
 		PERFORM pg_advisory_xact_lock(1);
 		RETURN i;
 	END $$;
@@ -34,6 +37,7 @@ $node->safe_psql('postgres', q{
 	CREATE FUNCTION gated(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	BEGIN
 		PERFORM durable.local_step('act', '"before"');
+		PERFORM pg_advisory_unlock_all();
 		IF i = '"dispatched"' THEN
 			PERFORM durable.step('gate');
 		ELSE
@@ -195,6 +199,7 @@ for my $input ('local', 'dispatched')
 }
 is( $node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM durable.task), (SELECT count(*) FROM durable.task_ready)}),
 	'0|0', 'nothing is left over');
+unlike(slurp_file($node->logfile), qr/you don't own a lock/, 'no lock was released twice');
 
 $node->stop;
 done_testing();

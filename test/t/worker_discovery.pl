@@ -76,6 +76,11 @@ $late->query('COMMIT');
 $late->poll(q{SELECT status = 'completed' FROM durable.get_run('early')});
 pass('what was started in the same transaction runs after its commit');
 $late->quit;
+$node->safe_psql('postgres', 'CREATE DATABASE prepared');
+$node->safe_psql('prepared', "BEGIN; CREATE EXTENSION durable; $setup; SELECT durable.start('w', '{}', 'early'); PREPARE TRANSACTION 'late'");
+is(workers('prepared'), 0, 'nobody comes when it is prepared');
+$node->safe_psql('prepared', "COMMIT PREPARED 'late'");
+ok($node->poll_query_until('prepared', q{SELECT status = 'completed' FROM durable.get_run('early')}), 'but when that is committed');
 
 # a database that has it from the beginning: it is a copy, until somebody says
 # otherwise
