@@ -92,7 +92,9 @@ fill_turn(Handout *handout, const DurableRow *task, DurableLease *lease,
 												 ALLOCSET_DEFAULT_SIZES);
 	MemoryContextReset(handout->scratch);
 	before = MemoryContextSwitchTo(handout->scratch);
-	input = durable_turn_input(run, handout->history, &wakes, &headers);
+	input = durable_turn_input(run, handout->history,
+							   DatumGetTimestampTz(task->values[TASK_CREATED_AT]),
+							   &wakes, &headers);
 	MemoryContextSwitchTo(before);
 	if (input == NULL)
 		return;

@@ -196,11 +196,12 @@ read_span(const Field *field, const JsonbValue *value, Interval **result)
 {
 	double		number = number_of(value);
 
+	if (field->type == FIELD_WINDOW &&
+		(isnan(number) || number * 1000.0 < 1 || number > WINDOW_MS))
+		return psprintf("\"%s\" must be a number of milliseconds, above 0 and up to 100 years",
+						field->key);
 	if (isnan(number) || number < 0 || number > SPAN_MS)
 		return psprintf("\"%s\" must be a number of milliseconds, from 0 to 1,000 years",
-						field->key);
-	if (field->type == FIELD_WINDOW && (number * 1000.0 < 1 || number > WINDOW_MS))
-		return psprintf("\"%s\" must be a number of milliseconds, above 0 and up to 100 years",
 						field->key);
 	*result = palloc0(sizeof(Interval));
 	(*result)->time = (int64) rint(number * 1000.0);

@@ -82,7 +82,7 @@ jsonb_column(const DurableRow *row, int column)
 }
 
 Jsonb *
-durable_turn_input(int64 run, int limit, int *wakes, Jsonb **headers)
+durable_turn_input(int64 run, int limit, TimestampTz since, int *wakes, Jsonb **headers)
 {
 	JsonbParseState *state = NULL;
 	TimestampTz now = durable_clock_now();
@@ -97,6 +97,7 @@ durable_turn_input(int64 run, int limit, int *wakes, Jsonb **headers)
 	durable_json_add_text(&state, "version", DatumGetTextPP(row.values[RUN_VERSION]));
 	durable_json_add_value(&state, "input", jsonb_column(&row, RUN_INPUT));
 	add_time(&state, "now", now);
+	add_time(&state, "since", since);
 	push_history(&state, run, limit, now);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

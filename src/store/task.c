@@ -185,6 +185,13 @@ static DurablePlan orphan_plan = {
 	"  AND NOT EXISTS (SELECT FROM durable.run p"
 	"   WHERE p.id OPERATOR(pg_catalog.=) t.id"
 	"   AND p.turn_state OPERATOR(pg_catalog.=) 'parked')"
+	/* the turn of one that sleeps stands where the run says, not the task */
+	"  AND NOT EXISTS (SELECT FROM durable.run s, durable.task_delayed d"
+	"   WHERE s.id OPERATOR(pg_catalog.=) t.id"
+	"   AND d.namespace OPERATOR(pg_catalog.=) t.namespace"
+	"   AND d.queue OPERATOR(pg_catalog.=) t.queue"
+	"   AND d.run_at OPERATOR(pg_catalog.=) s.wake_at"
+	"   AND d.id OPERATOR(pg_catalog.=) t.id)"
 	"  AND NOT EXISTS (SELECT FROM durable.run f"
 	"   WHERE f.run_id OPERATOR(pg_catalog.=) t.run_id"
 	"   AND t.seq OPERATOR(pg_catalog.>=) f.fan_next"

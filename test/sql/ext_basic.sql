@@ -39,7 +39,7 @@ END $$;
 SELECT durable.register_workflow('w');
 SELECT name, version, body, queue, atomic FROM durable.workflow;
 SELECT durable.start('w', '{"a": [1, null]}', 'r1', priority => 3, headers => '{"traceparent": "00-1"}');
-SELECT task_id, token, kind, name, queue, namespace, run_id, seq, attempt, reclaims, priority, headers, input - 'now' AS input,
+SELECT task_id, token, kind, name, queue, namespace, run_id, seq, attempt, reclaims, priority, headers, input - '{now,since}'::text[] AS input,
        jsonb_typeof(input -> 'now') AS now
   FROM durable.claim('{w}', worker => 'me') \gset t_
 SELECT :'t_task_id' ~ '^~\d+$' AS task_id, :'t_kind' AS kind, :'t_name' AS name, :'t_queue' AS queue, :'t_run_id' AS run_id,

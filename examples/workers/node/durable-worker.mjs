@@ -286,7 +286,7 @@ export class Worker {
     // next may be claimed before this one is forgotten
     this.held = new Map();
     this.working = 0;              // of them, those that are not done but for telling the database
-    this.kept = new Map();         // run_id → Map of its history, the last used last
+    this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
     this.running = false;
     this.decisions = new Batcher((items) => this.#decide(items));
     this.outcomes = new Batcher((items) => this.#complete(items));
@@ -381,8 +381,9 @@ export class Worker {
   }
 
   async #historyOf(task) {
-    const { history, history_from: from, now } = task.input;
-    const known = (this.history !== null && this.kept.get(task.run_id)) || new Map();
+    const { history, history_from: from, now, since } = task.input;
+    const kept = this.history === null ? undefined : this.kept.get(task.run_id);
+    const known = kept?.since === since ? kept.known : new Map();
     let first = 0;
     while (known.get(first)?.status === 'completed' || known.get(first)?.status === 'failed') first++;
     if (first < from) {
@@ -395,7 +396,7 @@ export class Worker {
     for (const checkpoint of history) known.set(checkpoint.seq, checkpoint);
     if (this.history !== null) {
       this.kept.delete(task.run_id);
-      this.kept.set(task.run_id, known);
+      this.kept.set(task.run_id, { since, known });
       if (this.kept.size > this.keepRuns) this.kept.delete(this.kept.keys().next().value);
     }
     return known;

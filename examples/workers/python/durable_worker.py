@@ -374,8 +374,9 @@ class Worker:
     def _history_of(self, connection, task):
         given = task["input"]
         with self.mutex:
-            known = self.kept.pop(task["run_id"], None) if self.history is not None else None
-        known = known or {}
+            since, known = self.kept.pop(task["run_id"], (None, None)) if self.history is not None else (None, None)
+        if since != given["since"]:
+            known = {}
         first = 0
         while first in known and known[first]["status"] != "pending":
             first += 1
@@ -388,7 +389,7 @@ class Worker:
         known.update((checkpoint["seq"], checkpoint) for checkpoint in given["history"])
         if self.history is not None:
             with self.mutex:
-                self.kept[task["run_id"]] = known
+                self.kept[task["run_id"]] = given["since"], known
                 while len(self.kept) > self.keep_runs:
                     self.kept.popitem(last=False)
         return known
