@@ -8,6 +8,8 @@
  * work wake it. It leaves when it has been idle for durable.worker_idle_timeout,
  * and when it is asked to, between two tasks.
  *
+ * It is one session for many runs, and drops between them what they leave in it.
+ *
  * When it is told to end in the middle of a task, the task goes back to its queue in
  * the first exit callback, uncounted. In all other cases, a crash of the server
  * among them, the scheduler finds that the claim's session is gone.
@@ -17,6 +19,9 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/namespace.h"
+#include "commands/prepare.h"
+#include "commands/sequence.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -24,6 +29,8 @@
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
@@ -96,6 +103,25 @@ should_stop(void)
 	return ConfigReloadPending || should_leave();
 }
 
+/* The next task is another run's. In a transaction. */
+static void
+clear_session(void)
+{
+	Oid			temporary;
+	Oid			toast;
+
+	PortalHashTableDeleteAll();
+	DropAllPreparedStatements();
+	LockReleaseSession(USER_LOCKMETHOD);
+	ResetSequenceCaches();
+	GetTempNamespaceState(&temporary, &toast);
+	if (!OidIsValid(temporary))
+		return;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	ResetTempTableNamespace();
+	PopActiveSnapshot();
+}
+
 /* Everything that there is to do. */
 static void
 serve(Executor *executor)
@@ -108,8 +134,7 @@ serve(Executor *executor)
 	while (!should_stop() && durable_work_once(&executor->work))
 	{
 		CHECK_FOR_INTERRUPTS();
-		/* a step's session ends with the task, as far as others would notice */
-		LockReleaseSession(USER_LOCKMETHOD);
+		clear_session();
 		SetCurrentStatementStartTimestamp();
 		(void) pgstat_report_stat(false);
 		executor->worked = true;
@@ -149,6 +174,9 @@ recover(Executor *executor)
 	ThrowErrorData(error);
 	FreeErrorData(error);
 	durable_execute_hand_back(!cancelled, true);
+	durable_process_begin_transaction();
+	clear_session();
+	CommitTransactionCommand();
 	if (!has_claim && !cancelled)
 		durable_process_leave(END_FAILED);
 	executor->worked = true;
