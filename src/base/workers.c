@@ -36,7 +36,8 @@
 #define HOLDS 32
 #define LOOKS 32
 
-/* A starter that died leaves slots behind; after this they are taken again. */
+/* A launcher that died leaves slots behind, and so does who dies before its worker came
+ * up; after this they are taken again. */
 #define STALE_US (60 * USECS_PER_SEC)
 
 typedef struct Slot
@@ -44,6 +45,8 @@ typedef struct Slot
 	DurableWorkerInfo info;
 	Latch	   *latch;
 	uint32		settings;		/* the count of settings when it started */
+	int			starter;		/* the slot of who started it; -1: the launcher */
+	uint32		starter_generation;
 	slock_t		lock;			/* state, since, namespace, run_id, step */
 } Slot;
 
@@ -149,6 +152,8 @@ durable_worker_reserve(DurableWorkerKind kind, Oid database, Oid role,
 		slot->info.role = role;
 		slot->info.started_at = slot->info.since = now;
 		slot->latch = NULL;
+		slot->starter = my_slot == NULL ? -1 : (int) (my_slot - table->slots);
+		slot->starter_generation = my_slot == NULL ? 0 : my_slot->info.generation;
 	}
 	LWLockRelease(table_lock);
 	return slot == NULL ? -1 : (int) (slot - table->slots);
@@ -255,27 +260,58 @@ durable_workers_present(Oid database)
 	return present;
 }
 
+/* Whether whoever started it will still look what became of it. */
+static bool
+is_looked_after(const Slot *slot)
+{
+	const Slot *starter;
+
+	if (slot->starter < 0)
+		return true;
+	starter = &table->slots[slot->starter];
+	return starter->info.generation == slot->starter_generation &&
+		starter->info.state != WORKER_FREE && starter->info.state != WORKER_ENDED;
+}
+
+/* A scheduler leaves, and with it who looks after its executors: those that are gone
+ * make room, as those that go later do by themselves. */
+static void
+free_orphans(void)
+{
+	for (int i = 0; i < table->nslots; i++)
+	{
+		Slot	   *slot = &table->slots[i];
+
+		if (slot->info.state == WORKER_ENDED && !is_looked_after(slot))
+			slot->info.state = WORKER_FREE;
+	}
+}
+
 /* Registered before the process joins the server's lists, so it runs after it
  * has left them. */
 static void
 at_worker_exit(int code, Datum arg)
 {
 	Oid			database;
+	bool		executor;
 
 	if (my_slot == NULL)
 		return;
 	LWLockAcquire(table_lock, LW_EXCLUSIVE);
 	database = my_slot->info.database;
 	SpinLockAcquire(&my_slot->lock);
-	my_slot->info.state = WORKER_ENDED;
+	my_slot->info.state = is_looked_after(my_slot) ? WORKER_ENDED : WORKER_FREE;
 	my_slot->info.since = GetCurrentTimestamp();
 	my_slot->info.pid = 0;
 	my_slot->latch = NULL;
 	SpinLockRelease(&my_slot->lock);
+	executor = my_slot->info.kind == WORKER_EXECUTOR;
+	if (!executor)
+		free_orphans();
 	if (table->launcher != NULL)
 		SetLatch(table->launcher);
 	LWLockRelease(table_lock);
-	if (my_slot->info.kind == WORKER_EXECUTOR)
+	if (executor)
 		durable_scheduler_wake(database, SCHEDULER_LOOK_DEMAND | SCHEDULER_LOOK_DEAD);
 	my_slot = NULL;
 }

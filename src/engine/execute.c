@@ -263,12 +263,14 @@ dispatches(const DurableTurn *turn)
  * of a run that nobody waits for, together with the decision.
  *
  * false: the claim is lost, and the transaction has been rolled back; or it was
- * because something came in that the step rests on: then *again.
+ * because something came in that the step rests on: then *again. So it is when the step
+ * was written, but the body is gone.
  */
 static bool
 do_local_step(DurableTurn *turn, const DurableLease *lease, bool *again)
 {
 	DurableApplied applied = APPLIED;
+	bool		gone = false;
 
 	if (!turn->workflow.atomic && dispatches(turn))
 	{
@@ -280,17 +282,21 @@ do_local_step(DurableTurn *turn, const DurableLease *lease, bool *again)
 	{
 		run_local_step(turn);
 		turn->done = turn->step->seq + 1;
-		durable_turn_replay(turn);
-		if (turn->workflow.atomic || may_end_here(turn))
-			return true;
+		gone = !durable_turn_has_body(turn);
+		if (!gone)
+		{
+			durable_turn_replay(turn);
+			if (turn->workflow.atomic || may_end_here(turn))
+				return true;
+		}
 		applied = durable_apply_step(turn, lease, turn->done);
 	}
-	*again = applied == APPLY_AGAIN;
+	*again = applied == APPLY_AGAIN || (applied == APPLIED && gone);
 	if (applied == APPLIED)
 		SPI_commit();
 	else
 		SPI_rollback();
-	return applied == APPLIED;
+	return applied == APPLIED && !gone;
 }
 
 static DurableTurn *
@@ -406,6 +412,11 @@ execute_turn(const DurableWorkItem *item)
 		/* a turn may have any number of steps */
 		MemoryContextReset(scratch);
 		MemoryContextSwitchTo(scratch);
+		if (!replayed && !durable_turn_has_body(turn))
+		{
+			give_back(item);
+			break;
+		}
 		if (!replayed)
 			durable_turn_replay(turn);
 		going = apply_decision(turn, item, &replayed);

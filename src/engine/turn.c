@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/xact.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
@@ -33,11 +34,15 @@
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/executing.h"
+#include "base/guc.h"
 #include "base/json.h"
 #include "base/names.h"
 #include "engine/check.h"
 #include "engine/turn.h"
 #include "store/lease.h"
+
+/* A body that asks for more and more and never waits must not take all memory. */
+#define MAX_HISTORY 1000000
 
 #define CHANGED_BODY_HINT \
 	"Guard changes of a body that has live runs with durable.patched(), or register them as a new version."
@@ -184,6 +189,11 @@ durable_turn_record(DurableTurn *turn, int seq, DurableKind kind, text *name,
 	TimestampTz now = durable_clock_now();
 
 	Assert(seq == turn->nhistory);
+	if (seq >= MAX_HISTORY)
+		ereport(ERROR,
+				errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				errmsg("the history of a run cannot have more than %d positions", MAX_HISTORY),
+				errhint("Let child workflows do parts of the work."));
 	if (turn->nhistory == turn->space)
 	{
 		turn->space = Max(16, turn->space * 2);
@@ -323,6 +333,15 @@ body_went_on(DurableTurn *turn)
 	turn->error = durable_json_error_full("the body caught the error that ends its turn and went on",
 										  unpack_sql_state(ERRCODE_DURABLE_TURN_SWALLOWED),
 										  false);
+}
+
+bool
+durable_turn_has_body(DurableTurn *turn)
+{
+	/* dropped meanwhile, and perhaps created anew */
+	if (!SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(turn->body)))
+		turn->body = durable_function_find(turn->workflow.body, &turn->body_strict);
+	return OidIsValid(turn->body);
 }
 
 static void
@@ -588,5 +607,14 @@ durable_function_call(Oid function, bool strict, Jsonb *input)
 	fcinfo->args[0].value = PointerGetDatum(input);
 	fcinfo->args[0].isnull = input == NULL;
 	result = FunctionCallInvoke(fcinfo);
-	return fcinfo->isnull ? NULL : DatumGetJsonbP(result);
+	if (fcinfo->isnull)
+		return NULL;
+	if (toast_raw_datum_size(result) > (Size) durable_max_payload * 1024)
+		ereport(ERROR,
+				errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				errmsg("output is too large"),
+				errdetail("It has %zu bytes; the limit is %d kB.",
+						  (size_t) toast_raw_datum_size(result), durable_max_payload),
+				errhint("Store it elsewhere and return a reference, or raise durable.max_payload."));
+	return DatumGetJsonbP(result);
 }

@@ -130,6 +130,9 @@ extern DurableTurn *durable_current_step;
 
 extern void durable_turn_init(void);
 
+/* Before a replay: whether the body's function is still there, or there again. */
+extern bool durable_turn_has_body(DurableTurn *turn);
+
 /* Replays the body once, from the top. Runs in a read-only subtransaction that is
  * rolled back unless the body returns. Query cancel and the like go through. */
 extern void durable_turn_replay(DurableTurn *turn);

@@ -180,7 +180,10 @@ count_executors(DurableWorkerInfo **workers, int *n)
 		if (info->state == WORKER_STARTING || info->state == WORKER_CONNECTING)
 			role->starting++;
 		if (info->state != WORKER_STARTING && info->state != WORKER_CONNECTING)
+		{
 			role->warned = false;
+			role->failures = 0;
+		}
 	}
 	return total;
 }

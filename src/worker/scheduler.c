@@ -59,6 +59,9 @@ typedef struct Schedule
 static void
 at_exit(int code, Datum arg)
 {
+	/* no failure: the launcher need not wait before it starts another one */
+	if (durable_process_was_told_to_end())
+		durable_worker_set_end(END_ASKED);
 	durable_scheduler_detach();
 }
 
