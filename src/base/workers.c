@@ -37,7 +37,8 @@
 #define HOLDS 32
 #define LOOKS 32
 
-/* A starter that died leaves slots behind; after this they are taken again. */
+/* A starter that died leaves slots behind; after this they count as ended, and are taken
+ * again. A worker that comes so late leaves when it finds that. */
 #define STALE_US (60 * USECS_PER_SEC)
 
 typedef struct Slot
@@ -173,6 +174,9 @@ copy_info(int slot, DurableWorkerInfo *worker)
 	*worker = table->slots[slot].info;
 	SpinLockRelease(&table->slots[slot].lock);
 	worker->slot = slot;
+	/* it never came up, and its starter did not live to see that */
+	if (worker->state == WORKER_STARTING && GetCurrentTimestamp() - worker->since > STALE_US)
+		worker->state = WORKER_ENDED;
 }
 
 void
