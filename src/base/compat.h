@@ -24,6 +24,7 @@
 #include "storage/procarray.h"
 #include "storage/sinvaladt.h"
 #include "utils/acl.h"
+#include "utils/guc.h"
 #include "utils/regproc.h"
 #include "utils/wait_event.h"
 
@@ -163,6 +164,15 @@ compat_may_connect(Oid database, Oid role)
 #else
 #define COMPAT_ANY_ROLE 0
 #endif
+
+/* 17: transactions can have a timeout */
+static inline void
+compat_no_transaction_timeout(void)
+{
+#if PG_VERSION_NUM >= 170000
+	SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+#endif
+}
 
 /* 18: the scan can count index searches for EXPLAIN */
 static inline IndexScanDesc

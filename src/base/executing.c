@@ -172,6 +172,8 @@ durable_executing_lost(void)
 	(void) getppid();
 	if (!get_timeout_indicator(STATEMENT_TIMEOUT, false))
 		QueryCancelPending = false;
+	/* nor shall a later cancel look like the end of the wait for the gate */
+	(void) get_timeout_indicator(LOCK_TIMEOUT, true);
 	RESUME_CANCEL_INTERRUPTS();
 	return true;
 }

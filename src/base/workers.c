@@ -19,6 +19,7 @@
 #include <signal.h>
 
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -37,14 +38,15 @@
 #define LOOKS 32
 
 /* A launcher that died leaves slots behind, and so does who dies before its worker came
- * up; after this they are taken again. */
+ * up; after this they count as ended, and are taken again. A worker that comes so late
+ * leaves when it finds that. */
 #define STALE_US (60 * USECS_PER_SEC)
 
 typedef struct Slot
 {
 	DurableWorkerInfo info;
 	Latch	   *latch;
-	uint32		settings;		/* the count of settings when it started */
+	bool		old_settings;	/* it started with others than there are now */
 	int			starter;		/* the slot of who started it; -1: the launcher */
 	uint32		starter_generation;
 	slock_t		lock;			/* state, since, namespace, run_id, step */
@@ -59,7 +61,6 @@ typedef struct Hold
 typedef struct WorkerTable
 {
 	Latch	   *launcher;
-	uint32		settings;		/* how often what sessions start with has changed */
 	bool		look_at_all;
 	int			nlooks;
 	Oid			looks[LOOKS];
@@ -77,6 +78,8 @@ static Oid	noted_look = InvalidOid;
 static bool noted_looks = false;
 static bool noted_change = false;
 static bool noted_settings = false;
+static Oid	settings_database = InvalidOid; /* InvalidOid: of all */
+static Oid	settings_role = InvalidOid;
 static bool holds_here = false;
 
 Size
@@ -152,6 +155,7 @@ durable_worker_reserve(DurableWorkerKind kind, Oid database, Oid role,
 		slot->info.role = role;
 		slot->info.started_at = slot->info.since = now;
 		slot->latch = NULL;
+		slot->old_settings = false;
 		slot->starter = my_slot == NULL ? -1 : (int) (my_slot - table->slots);
 		slot->starter_generation = my_slot == NULL ? 0 : my_slot->info.generation;
 	}
@@ -175,6 +179,9 @@ copy_info(int slot, DurableWorkerInfo *worker)
 	*worker = table->slots[slot].info;
 	SpinLockRelease(&table->slots[slot].lock);
 	worker->slot = slot;
+	/* it never came up, and its starter did not live to see that */
+	if (worker->state == WORKER_STARTING && GetCurrentTimestamp() - worker->since > STALE_US)
+		worker->state = WORKER_ENDED;
 }
 
 void
@@ -328,7 +335,6 @@ durable_worker_attach(int slot, uint32 generation)
 		my_slot->info.state = WORKER_CONNECTING;
 		my_slot->info.end = END_FAILED;
 		my_slot->info.since = GetCurrentTimestamp();
-		my_slot->settings = table->settings;
 		my_slot->latch = MyLatch;
 	}
 	LWLockRelease(table_lock);
@@ -356,7 +362,7 @@ durable_worker_should_leave(void)
 	bool		leave;
 
 	LWLockAcquire(table_lock, LW_SHARED);
-	leave = my_slot->info.leave || my_slot->settings != table->settings;
+	leave = my_slot->info.leave || my_slot->old_settings;
 	LWLockRelease(table_lock);
 	return leave;
 }
@@ -493,9 +499,13 @@ durable_workers_note_change(void)
 }
 
 void
-durable_workers_note_settings(void)
+durable_workers_note_settings(Oid database, Oid role)
 {
-	noted_settings = table != NULL;
+	if (table == NULL)
+		return;
+	settings_database = !noted_settings || settings_database == database ? database : InvalidOid;
+	settings_role = !noted_settings || settings_role == role ? role : InvalidOid;
+	noted_settings = true;
 }
 
 /* The lock must be held. */
@@ -504,9 +514,21 @@ is_concerned(const Slot *slot)
 {
 	if (slot->latch == NULL || slot->info.state == WORKER_ENDED)
 		return false;
-	return noted_settings || (noted_looks && !OidIsValid(noted_look)) ||
+	return slot->old_settings || (noted_looks && !OidIsValid(noted_look)) ||
 		(noted_looks && slot->info.database == noted_look) ||
 		(noted_change && slot->info.database == MyDatabaseId);
+}
+
+/* The lock must be held. Whether the worker started with settings that have changed. */
+static bool
+has_old_settings(const Slot *slot)
+{
+	Oid			role = slot->info.kind == WORKER_SCHEDULER ? BOOTSTRAP_SUPERUSERID : slot->info.role;
+
+	return noted_settings &&
+		slot->info.state != WORKER_FREE && slot->info.state != WORKER_ENDED &&
+		(!OidIsValid(settings_database) || settings_database == slot->info.database) &&
+		(!OidIsValid(settings_role) || settings_role == role);
 }
 
 /* Runs after the commit is visible and must not fail. */
@@ -514,18 +536,18 @@ static void
 pass_on_notes(void)
 {
 	LWLockAcquire(table_lock, LW_EXCLUSIVE);
-	if (noted_settings)
-		table->settings++;
 	if (noted_looks && OidIsValid(noted_look))
 		add_look(noted_look);
 	else if (noted_looks)
 		table->look_at_all = true;
 	for (int i = 0; i < table->nslots; i++)
 	{
+		if (has_old_settings(&table->slots[i]))
+			table->slots[i].old_settings = true;
 		if (is_concerned(&table->slots[i]))
 			SetLatch(table->slots[i].latch);
 	}
-	if ((noted_looks || noted_settings) && table->launcher != NULL)
+	if (noted_looks && table->launcher != NULL)
 		SetLatch(table->launcher);
 	LWLockRelease(table_lock);
 	if (noted_looks)

@@ -110,8 +110,9 @@ extern bool durable_workers_present(Oid database);
 extern void durable_workers_note_look(Oid database);
 /* It changed something that the workers of this database should know. */
 extern void durable_workers_note_change(void);
-/* It changed what sessions of a database (InvalidOid: any) start with. */
-extern void durable_workers_note_settings(void);
+/* It changed what sessions of a role in a database (InvalidOid: any) start with; workers
+ * that have started with something else leave. */
+extern void durable_workers_note_settings(Oid database, Oid role);
 
 /* For the launcher. */
 extern void durable_launcher_attach(void);

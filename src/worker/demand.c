@@ -455,5 +455,8 @@ durable_demand_may_look(void)
 double
 durable_demand_delay(void)
 {
-	return (double) (last_look + LOOK_US - GetCurrentTimestamp());
+	TimestampTz now = GetCurrentTimestamp();
+
+	/* not longer when the clock has been put back */
+	return now < last_look ? 0 : (double) (last_look + LOOK_US - now);
 }

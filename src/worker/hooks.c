@@ -19,6 +19,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
@@ -29,6 +30,7 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
@@ -156,10 +158,31 @@ wait_until_clear(Oid database)
 	}
 }
 
-static bool
-concerns_settings(Node *statement)
+/* Anybody may change settings of his own, so only those workers leave that they
+ * concern. */
+static void
+note_settings(Node *statement)
 {
-	return IsA(statement, AlterDatabaseSetStmt) || IsA(statement, AlterRoleSetStmt);
+	const char *name;
+	Oid			database = InvalidOid;
+	Oid			role = InvalidOid;
+
+	if (IsA(statement, AlterDatabaseSetStmt))
+		name = castNode(AlterDatabaseSetStmt, statement)->dbname;
+	else
+	{
+		AlterRoleSetStmt *set = castNode(AlterRoleSetStmt, statement);
+
+		name = set->database;
+		if (set->role != NULL)
+			role = get_rolespec_oid(set->role, true);
+	}
+	if (name != NULL)
+		database = get_database_oid(name, true);
+	durable_workers_note_settings(database, role);
+	/* a scheduler may be let in, or out */
+	if (!OidIsValid(role) || role == BOOTSTRAP_SUPERUSERID)
+		durable_workers_note_look(database);
 }
 
 /* What may let a worker connect, or keep it from it. */
@@ -186,9 +209,9 @@ concerns_connecting(Node *statement)
 static void
 note_command(Node *statement)
 {
-	if (concerns_settings(statement))
-		durable_workers_note_settings();
-	if (concerns_settings(statement) || concerns_connecting(statement))
+	if (IsA(statement, AlterDatabaseSetStmt) || IsA(statement, AlterRoleSetStmt))
+		note_settings(statement);
+	else if (concerns_connecting(statement))
 		durable_workers_note_look(InvalidOid);
 }
 

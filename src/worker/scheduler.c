@@ -93,6 +93,9 @@ begin(Schedule *schedule)
 	durable_process_harden("durable scheduler");
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("row_security", "off", PGC_SUSET, PGC_S_OVERRIDE);
+	/* the owner of the database may have set it for all of its sessions */
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	compat_no_transaction_timeout();
 	schedule->context = AllocSetContextCreate(TopMemoryContext, "durable scheduler",
 											  ALLOCSET_DEFAULT_SIZES);
 	durable_process_begin_transaction();
@@ -139,6 +142,17 @@ delete_what_is_old(Schedule *schedule)
 	durable_maintain_old(durable_clock_now(), OLD_ROWS, &counts[0], &counts[1], &counts[2]);
 	CommitTransactionCommand();
 	schedule->next_old = Max(counts[0], counts[1]) >= OLD_ROWS ? now : now + OLD_US;
+}
+
+/* A clock that was put back does not put off the nets. */
+static void
+follow_clock_back(Schedule *schedule)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	schedule->next_net = Min(schedule->next_net, now + NET_US);
+	schedule->next_old = Min(schedule->next_old, now + OLD_US);
+	schedule->next_demand = Min(schedule->next_demand, now + DEMAND_NET_US);
 }
 
 /* One look at everything that there is a reason to look at. */
@@ -217,6 +231,7 @@ durable_scheduler_main(Datum arg)
 	{
 		if (durable_worker_should_leave())
 			durable_process_leave(END_ASKED);
+		follow_clock_back(&schedule);
 		PG_TRY();
 		{
 			look(&schedule);

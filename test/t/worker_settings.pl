@@ -63,6 +63,23 @@ $node->safe_psql('postgres', q{CALL durable.work(duration => '0')});
 ok(all_done(), 'and a session can execute');
 $node->safe_psql('postgres', 'ALTER DATABASE postgres RESET durable.workers');
 
+# settings of somebody else disturb nobody, those of the owner are heard of
+start(1);
+ok(all_done(), 'there is an executor');
+my $pids = $node->safe_psql('postgres', 'SELECT array_agg(pid) FROM durable.workers()');
+my $there = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ('$pids')";
+my $all = $node->safe_psql('postgres', $there);
+$node->safe_psql('postgres', 'CREATE ROLE bystander');
+$node->safe_psql('postgres', q{ALTER ROLE bystander SET work_mem = '5MB'; ALTER DATABASE template1 SET work_mem = '5MB'});
+$node->safe_psql('postgres', 'ALTER ROLE bystander RESET ALL; DROP ROLE bystander; ALTER DATABASE template1 RESET work_mem');
+start(1);
+ok(all_done(), 'settings of another role and another database');
+is($node->safe_psql('postgres', $there), $all, 'disturb nobody');
+$node->safe_psql('postgres', q{ALTER ROLE ALL SET work_mem = '5MB'; ALTER ROLE ALL RESET work_mem});
+ok($node->poll_query_until('postgres', "SELECT ($there) = 0"), 'with settings for all the workers leave');
+start(1);
+ok(all_done(), 'and others come');
+
 # paused and resumed, as a transaction
 my $session = DurableTest::Session->new($node);
 $session->query('BEGIN; SELECT durable.pause()');
