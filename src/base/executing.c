@@ -99,11 +99,12 @@ durable_lock_release_session(const LOCKTAG *tag, LOCKMODE mode)
 }
 
 /* Work that cancels its own session must not get off uncounted: it would be begun
- * again and again. */
+ * again and again. The server's timeouts are signals of the process to itself, too. */
 static void
 on_sigint(int signo, siginfo_t *info, void *context)
 {
-	if (info->si_pid == MyProcPid)
+	if (info->si_pid == MyProcPid && !get_timeout_indicator(STATEMENT_TIMEOUT, false) &&
+		!get_timeout_indicator(LOCK_TIMEOUT, false))
 		cancelled_by_itself = true;
 	usual_action.sa_handler(signo);
 }
