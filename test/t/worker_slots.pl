@@ -9,8 +9,8 @@ use Test::More;
 
 use DurableTest;
 
-# the default number
-my $node = durable_node('slots', { background => 1 }, 'max_worker_processes = 8', 'durable.workers = 4');
+# more than are ever running or ending at a time
+my $node = durable_node('slots', { background => 1 }, 'max_worker_processes = 16', 'durable.workers = 4');
 $node->safe_psql('postgres', q{
 	CREATE FUNCTION long(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1000); RETURN i; END $$;
 	CREATE FUNCTION body(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RETURN durable.local_step('long', i); END $$;
