@@ -7,8 +7,8 @@ CREATE ROLE durable_test_user;
 SELECT durable.grant_usage('durable_test_user');
 SET client_min_messages = notice;
 
--- nobody there
-SELECT * FROM durable.workers();
+-- nobody there, except for one that looks whether it should be
+SELECT * FROM durable.workers() WHERE kind <> 'scheduler';
 
 -- pausing is a row, and part of the transaction
 SELECT durable.pause(), durable.pause();
@@ -31,7 +31,7 @@ INSERT INTO durable.worker_pause (only_one, paused_at, paused_by) VALUES (NULL, 
 
 -- who may what
 SET ROLE durable_test_user;
-SELECT count(*) FROM durable.workers();
+SELECT count(*) FROM durable.workers() WHERE kind <> 'scheduler';
 SELECT durable.pause();
 SELECT durable.resume();
 SELECT * FROM durable.worker_pause;
