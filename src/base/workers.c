@@ -343,12 +343,6 @@ durable_worker_attach(int slot, uint32 generation)
 	return my_slot != NULL;
 }
 
-bool
-durable_worker_is_attached(void)
-{
-	return my_slot != NULL;
-}
-
 /* Only the owner writes it while the slot is in use. */
 void
 durable_worker_set_end(DurableWorkerEnd end)

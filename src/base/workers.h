@@ -87,7 +87,6 @@ extern void durable_workers_ask_to_leave(Oid database, bool now);
 
 /* For a worker itself. false: it was given up meanwhile. */
 extern bool durable_worker_attach(int slot, uint32 generation);
-extern bool durable_worker_is_attached(void);
 extern void durable_worker_set_end(DurableWorkerEnd end);
 extern bool durable_worker_should_leave(void);
 extern void durable_worker_report(bool busy, const text *namespace, const text *run_id,

@@ -42,8 +42,8 @@
 /* Heartbeats are stored this many times as often as they have to come. */
 #define BEATS_PER_TIMEOUT 4
 
-bool
-durable_timeout_has(const DurableRow *task)
+static bool
+has_timeout(const DurableRow *task)
 {
 	return !task->nulls[TASK_TIMEOUT] || !task->nulls[TASK_PICKUP_TIMEOUT];
 }
@@ -98,14 +98,14 @@ set_deadline(const DurableRow *task, TimestampTz due_at, int64 lease)
 void
 durable_timeout_queued(const DurableRow *task, TimestampTz from)
 {
-	if (durable_timeout_has(task))
+	if (has_timeout(task))
 		set_deadline(task, durable_clock_add(from, pickup_window(task)), 0);
 }
 
 void
 durable_timeout_claimed(const DurableRow *task, int64 lease, TimestampTz now)
 {
-	if (!durable_timeout_has(task))
+	if (!has_timeout(task))
 		return;
 	if (silence_window(task) != NULL)
 		set_deadline(task, durable_clock_add(now, silence_window(task)), lease);
@@ -116,7 +116,7 @@ durable_timeout_claimed(const DurableRow *task, int64 lease, TimestampTz now)
 void
 durable_timeout_ended(const DurableRow *task)
 {
-	if (durable_timeout_has(task))
+	if (has_timeout(task))
 		durable_deadline_remove(DatumGetInt64(task->values[TASK_ID]));
 }
 
@@ -245,7 +245,7 @@ expire_one(DurableTables *tables, const DurableDeadline *deadline, TimestampTz n
 
 	CommandCounterIncrement();
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
-	found = durable_task_find_number(&by_id, deadline->id, &task) && durable_timeout_has(&task);
+	found = durable_task_find_number(&by_id, deadline->id, &task) && has_timeout(&task);
 	if (found && durable_run_number(DatumGetTextPP(task.values[TASK_RUN_ID]), &id) &&
 		durable_run_open(&run, id, false) == TM_Ok)
 	{

@@ -14,9 +14,7 @@
 
 #include "base/rel.h"
 
-/* Whether the task is a step with a timeout. The functions below do nothing, and
- * cost nothing, for others. */
-extern bool durable_timeout_has(const DurableRow *task);
+/* These do nothing, and cost nothing, for tasks that are no steps with a timeout. */
 
 /* It can be claimed from then on; it is claimed by a lease; it has ended. */
 extern void durable_timeout_queued(const DurableRow *task, TimestampTz from);

@@ -130,8 +130,8 @@ durable_lease_let_go(int64 lease)
 	durable_lock_release_session(&tag, ExclusiveLock);
 }
 
-bool
-durable_lease_is_session(const DurableLease *lease)
+static bool
+is_session(const DurableLease *lease)
 {
 	return lease->worker != NULL &&
 		durable_text_is(lease->worker, DURABLE_SESSION_WORKER);
@@ -142,7 +142,7 @@ durable_lease_is_alive(const DurableLease *lease)
 {
 	LOCKTAG		tag;
 
-	if (!durable_lease_is_session(lease))
+	if (!is_session(lease))
 		return false;
 	/* a step may look after claims itself, its own among them */
 	if (lease->id == held_here)
@@ -249,7 +249,7 @@ announce(const DurableLease *lease)
 	key = durable_list_key(LEASE_LIST, lease->namespace, lease->queue);
 	durable_hint_inserted(&key, 0, lease->until, lease->until);
 	/* the end of a session is noticed by itself */
-	if (!durable_lease_is_session(lease))
+	if (!is_session(lease))
 		durable_wakeup_note_due(lease->until);
 }
 

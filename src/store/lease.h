@@ -80,7 +80,6 @@ extern void durable_lease_let_go(int64 lease);
  * pg_advisory_unlock_all(): the transaction keeps this one, too, and gives it back to
  * the session. Not in a subtransaction. */
 extern void durable_lease_keep(void);
-extern bool durable_lease_is_session(const DurableLease *lease);
 extern bool durable_lease_is_alive(const DurableLease *lease);
 
 /* The live lease behind a token, as the active snapshot sees it, copied into
