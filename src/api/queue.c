@@ -17,9 +17,8 @@
 #include "base/errors.h"
 #include "base/extension_state.h"
 #include "base/hint.h"
-#include "base/json.h"
 #include "base/security.h"
-#include "engine/maintain.h"
+#include "engine/sweep.h"
 #include "store/queue.h"
 
 DURABLE_FUNCTION(durable_pause_queue);
@@ -55,26 +54,16 @@ durable_resume_queue(PG_FUNCTION_ARGS)
 Datum
 durable_sweep(PG_FUNCTION_ARGS)
 {
-	static const char *const names[] = {
-		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired",
-		"timed_out", "fired"
-	};
-	int64		counts[lengthof(names)] = {0};
-	DurableMaintained done = {0};
-	TimestampTz now = durable_clock_now();
+	DurableSweep sweep;
 	int			max;
 
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
 	durable_require_active();
-	(void) durable_maintain_all(now, max, false, &done);
-	counts[0] = done.promoted;
-	counts[1] = done.taken_over;
-	counts[2] = done.rounds;
-	counts[6] = done.timed_out;
-	counts[7] = done.fired;
-	durable_maintain_old(now, max, &counts[3], &counts[4], &counts[5]);
-	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
+	durable_sweep_begin(&sweep, max);
+	durable_sweep_run(&sweep);
+	durable_sweep_tell(&sweep);
+	PG_RETURN_JSONB_P(durable_sweep_json(&sweep));
 }
 
 Datum

@@ -285,6 +285,28 @@ durable_security_leave(const DurableSecurity *saved)
 	SetUserIdAndSecContext(saved->user, saved->context);
 }
 
+bool
+durable_access_is_stale(void)
+{
+	Relation	rel = durable_table_open(REL_NAMESPACE_ACCESS, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	tuple;
+	bool		stale = false;
+
+	while (!stale && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		Datum		grantee = heap_getattr(tuple, ACCESS_ROLE, RelationGetDescr(rel), &isnull);
+
+		stale = !SearchSysCacheExists1(AUTHOID, grantee);
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return stale;
+}
+
 /* A new role may get the number of a dropped one. */
 static DurablePlan expire_plan = {
 	.name = "expire namespace access",

@@ -47,6 +47,9 @@ extern void durable_security_enter(DurableSecurity *saved);
 extern void durable_security_become(Oid role, DurableSecurity *saved);
 extern void durable_security_leave(const DurableSecurity *saved);
 
+/* Whether dropped roles left something. */
+extern bool durable_access_is_stale(void);
+
 /* Deletes what dropped roles left; between durable_plan_begin() and _end(). */
 extern uint64 durable_access_expire(void);
 
