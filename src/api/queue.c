@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *	  pause_queue, resume_queue, sweep, engine_now, scan_hints.
+ *	  pause_queue, resume_queue, engine_now, scan_hints.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,15 +15,12 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
-#include "base/extension_state.h"
 #include "base/hint.h"
 #include "base/security.h"
-#include "engine/sweep.h"
 #include "store/queue.h"
 
 DURABLE_FUNCTION(durable_pause_queue);
 DURABLE_FUNCTION(durable_resume_queue);
-DURABLE_FUNCTION(durable_sweep);
 DURABLE_FUNCTION(durable_engine_now);
 DURABLE_FUNCTION(durable_scan_hints);
 
@@ -49,21 +46,6 @@ durable_resume_queue(PG_FUNCTION_ARGS)
 {
 	durable_require_writable("durable.resume_queue()");
 	PG_RETURN_BOOL(set_paused(fcinfo, false));
-}
-
-Datum
-durable_sweep(PG_FUNCTION_ARGS)
-{
-	DurableSweep sweep;
-	int			max;
-
-	durable_require_writable("durable.sweep()");
-	max = durable_arg_count(fcinfo, 0, "max_work");
-	durable_require_active();
-	durable_sweep_begin(&sweep, max);
-	durable_sweep_run(&sweep);
-	durable_sweep_tell(&sweep);
-	PG_RETURN_JSONB_P(durable_sweep_json(&sweep));
 }
 
 Datum
