@@ -119,15 +119,20 @@ END $$;
 COMMENT ON FUNCTION durable.cron_function(text, text) IS
 'the qualified name of a function of pg_cron that the current role may use';
 
+CREATE FUNCTION durable.cron_database() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'durable_cron_database';
+COMMENT ON FUNCTION durable.cron_database() IS
+'the database that pg_cron''s jobs are kept in; NULL when pg_cron is not running';
+
 -- 'here', or 'none' where there is no pg_cron that could know this database.
 CREATE FUNCTION durable.cron_place(required boolean, elsewhere text) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	place text := current_setting('cron.database_name', true);
+	place text := durable.cron_database();
 	exists_here boolean := EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'pg_cron');
 BEGIN
-	IF place = '' OR place IS NULL THEN
+	IF place IS NULL THEN
 		IF NOT $1 AND NOT exists_here THEN
 			RETURN 'none';
 		END IF;

@@ -144,11 +144,13 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.run_namespace'),
 		-- jobs of pg_cron run as the role that schedules them
 		('work', 'EXECUTE ON ROUTINE durable.schedule_sweeps, durable.unschedule_sweeps, durable.cron_jobs, '
-			  || 'durable.cron_function, durable.cron_place, durable.cron_kinds'),
+			  || 'durable.cron_function, durable.cron_database, durable.cron_place, durable.cron_kinds'),
 		('manage', 'EXECUTE ON ROUTINE durable.requeue'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry_with_input'),
 		('read', 'EXECUTE ON ROUTINE durable.workers'),
+		('read', 'EXECUTE ON ROUTINE durable.health, durable.queue_list'),
+		('read', 'SELECT ON durable.queues'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
 		('read', 'SELECT ON durable.schedule, durable.schedules'),
@@ -268,3 +270,8 @@ COMMENT ON FUNCTION durable.revoke_usage(regrole, text, text[]) IS
 
 REVOKE ALL ON FUNCTION durable.privilege_objects(text), durable.check_privileges(regrole, text, text[]),
 	durable.grant_usage(regrole, text, text[]), durable.revoke_usage(regrole, text, text[]) FROM PUBLIC;
+
+-- Who monitors the server sees how the work fares, of all namespaces, and none of the work.
+GRANT USAGE ON SCHEMA durable TO pg_monitor;
+GRANT EXECUTE ON FUNCTION durable.health(jsonb), durable.queue_list() TO pg_monitor;
+GRANT SELECT ON durable.queues TO pg_monitor;

@@ -10,6 +10,8 @@
 
 #include "postgres.h"
 
+#include "utils/array.h"
+
 /* The rights that durable.grant_usage knows. */
 typedef enum DurablePrivilege
 {
@@ -29,6 +31,13 @@ extern text *durable_namespace_resolve(text *given);
 /* Whether the current role holds the privilege there. Superusers and the
  * extension's owner hold all of them everywhere. */
 extern bool durable_access_has(const text *namespace, DurablePrivilege privilege);
+
+/* Whether it is a superuser or has the rights of the extension's owner. */
+extern bool durable_access_is_owner(void);
+
+/* The namespaces, of those that anybody was granted something in, where the current role
+ * holds the privilege: a text[] of n elements. */
+extern ArrayType *durable_access_namespaces(DurablePrivilege privilege, int *n);
 
 /* 42501 unless it does */
 extern void durable_access_require(const text *namespace, DurablePrivilege privilege);
