@@ -368,6 +368,7 @@ BEGIN
 		unit := c.unit;
 		BEGIN
 			EXECUTE c.query INTO value, detail, hint USING $1, $2;
+			value := GREATEST(value, 0);		-- a clock that was put back
 			level := CASE WHEN value >= c.critical THEN 'critical' WHEN value >= c.warn THEN 'warn' ELSE 'ok' END;
 			hint := CASE WHEN level <> 'ok' THEN hint END;
 		EXCEPTION WHEN OTHERS THEN

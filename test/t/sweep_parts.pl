@@ -35,7 +35,7 @@ like(health('sweep_failures'), qr/^ok\|/, 'nothing fails');
 # an index of an administrator refuses the second of two delayed tasks
 $node->safe_psql('postgres', q{
 	CREATE UNIQUE INDEX only_one ON durable.task_ready (priority) WHERE priority = 99;
-	SELECT durable.dispatch('d', task_id => 'd' || n, priority => 99, run_at => clock_timestamp() + interval '200 ms') FROM generate_series(1, 2) n});
+	SELECT durable.dispatch('d', task_id => 'd' || n, priority => 99, run_at => now() + interval '200 ms') FROM generate_series(1, 2) n});
 ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM durable.sweep_failure WHERE part = 'delayed tasks' AND failures >= 2}), 'delayed tasks cannot be moved, again and again');
 goes_on('schedules fire all the same');
 is(scheduler(), $pid, 'in the same process');
