@@ -84,7 +84,7 @@ BEGIN
 	RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION durable.cron_jobs(text, text) IS
-'the pg_cron jobs that schedule_sweeps installs with that version of pg_cron';
+'internal: the pg_cron jobs that schedule_sweeps installs with that version of pg_cron';
 
 -- Its functions by their membership in the extension, and not by the name of a schema:
 -- whoever may create schemas could have laid out one.
@@ -117,12 +117,12 @@ BEGIN
 	RETURN found;
 END $$;
 COMMENT ON FUNCTION durable.cron_function(text, text) IS
-'the qualified name of a function of pg_cron that the current role may use';
+'internal: the qualified name of a function of pg_cron that the current role may use';
 
 CREATE FUNCTION durable.cron_database() RETURNS text
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'durable_cron_database';
 COMMENT ON FUNCTION durable.cron_database() IS
-'the database that pg_cron''s jobs are kept in; NULL when pg_cron is not running';
+'internal: the database that pg_cron''s jobs are kept in; NULL when pg_cron is not running';
 
 -- 'here', or 'none' where there is no pg_cron that could know this database.
 CREATE FUNCTION durable.cron_place(required boolean, elsewhere text) RETURNS text
@@ -155,7 +155,7 @@ BEGIN
 	RETURN 'here';
 END $$;
 COMMENT ON FUNCTION durable.cron_place(boolean, text) IS
-'whether pg_cron can be used from this database, or an error that says what is missing';
+'internal: whether pg_cron can be used from this database, or an error that says what is missing';
 
 -- Which of the jobs the current role may have: what is executed is executed as the role
 -- that the job belongs to.
@@ -192,7 +192,7 @@ BEGIN
 	RETURN COALESCE($1, may);
 END $$;
 COMMENT ON FUNCTION durable.cron_kinds(text[]) IS
-'the jobs to schedule for the current role, or an error';
+'internal: the jobs to schedule for the current role, or an error';
 
 CREATE FUNCTION durable.schedule_sweeps(every text DEFAULT '5 seconds', jobs text[] DEFAULT NULL)
 RETURNS SETOF bigint LANGUAGE plpgsql

@@ -70,7 +70,7 @@ COMMENT ON FUNCTION durable.ready_since(bigint) IS
 
 -- ------------------------------------------------------------------- queues
 
--- More than this many are not counted.
+-- More than 10,000 are not counted; the order makes it the index's first ones.
 CREATE FUNCTION durable.queue_counts(
 	namespaces text[], OUT namespace text, OUT queue text, OUT paused boolean,
 	OUT ready bigint, OUT delayed bigint, OUT claimed bigint, OUT oldest_ready interval,
@@ -78,7 +78,6 @@ CREATE FUNCTION durable.queue_counts(
 RETURNS SETOF record LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	counted CONSTANT int := 10000;
 	engine timestamptz := durable.engine_now();
 BEGIN
 	RETURN QUERY
@@ -101,9 +100,11 @@ BEGIN
 			   WHERE q.paused_at IS NOT NULL AND ($1 IS NULL OR q.namespace = ANY ($1)))
 	SELECT n.namespace, n.queue, q.paused_at IS NOT NULL,
 		   (SELECT count(*) FROM (SELECT FROM durable.task_ready r
-								   WHERE r.namespace = n.namespace AND r.queue = n.queue LIMIT counted) x),
+								   WHERE r.namespace = n.namespace AND r.queue = n.queue
+								   ORDER BY r.priority DESC, r.id LIMIT 10000) x),
 		   (SELECT count(*) FROM (SELECT FROM durable.task_delayed d
-								   WHERE d.namespace = n.namespace AND d.queue = n.queue LIMIT counted) x),
+								   WHERE d.namespace = n.namespace AND d.queue = n.queue
+								   ORDER BY d.run_at, d.id LIMIT 10000) x),
 		   COALESCE(c.n, 0), engine - h.since, d.run_at
 	  FROM named n
 	  LEFT JOIN heads h ON h.namespace = n.namespace AND h.queue = n.queue

@@ -270,8 +270,3 @@ COMMENT ON FUNCTION durable.revoke_usage(regrole, text, text[]) IS
 
 REVOKE ALL ON FUNCTION durable.privilege_objects(text), durable.check_privileges(regrole, text, text[]),
 	durable.grant_usage(regrole, text, text[]), durable.revoke_usage(regrole, text, text[]) FROM PUBLIC;
-
--- Who monitors the server sees how the work fares, of all namespaces, and none of the work.
-GRANT USAGE ON SCHEMA durable TO pg_monitor;
-GRANT EXECUTE ON FUNCTION durable.health(jsonb), durable.queue_list() TO pg_monitor;
-GRANT SELECT ON durable.queues TO pg_monitor;

@@ -232,6 +232,12 @@ SELECT durable.dispatch('x', queue => 'x'), durable.dispatch('y', queue => 'y', 
 SET durable.clock_offset = '2 h';
 SET ROLE durable_test_monitor;
 SELECT count(*) FROM durable.health();
+RESET ROLE;
+GRANT USAGE ON SCHEMA durable TO durable_test_monitor;
+GRANT EXECUTE ON FUNCTION durable.health, durable.queue_list TO durable_test_monitor;
+GRANT SELECT ON durable.queues TO durable_test_monitor;
+SET ROLE durable_test_monitor;
+SELECT count(*) FROM durable.health();
 SELECT namespace, queue FROM durable.queues WHERE queue IN ('x', 'y');
 SELECT detail -> 'delayed tasks' ->> 'message' AS message FROM durable.health() WHERE name = 'sweep_failures';
 SELECT count(*) FROM durable.task;
@@ -256,6 +262,9 @@ SELECT * FROM durable.health();
 RESET ROLE;
 REVOKE ALL ON SCHEMA durable FROM durable_test_nobody;
 REVOKE ALL ON FUNCTION durable.health FROM durable_test_nobody;
+REVOKE ALL ON SCHEMA durable FROM durable_test_monitor;
+REVOKE ALL ON FUNCTION durable.health, durable.queue_list FROM durable_test_monitor;
+REVOKE ALL ON durable.queues FROM durable_test_monitor;
 SELECT durable.revoke_usage('durable_test_worker'), durable.revoke_usage('durable_test_nologin'), durable.revoke_usage('durable_test_reader', 'tenant');
 DROP ROLE durable_test_worker, durable_test_nologin, durable_test_reader, durable_test_monitor, durable_test_nobody;
 
