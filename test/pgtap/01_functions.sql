@@ -44,7 +44,11 @@ INSERT INTO contract VALUES
 		'INOUT tasks jsonb DEFAULT NULL::jsonb', 'history integer DEFAULT NULL::integer']),
 	-- workflows: definitions
 	('register_workflow', 'f', 'v', 'void', ARRAY['name text', 'body text DEFAULT NULL::text', 'version text DEFAULT ''1''::text', 'namespace text DEFAULT NULL::text',
-		'tags text[] DEFAULT ''{}''::text[]', 'queue text DEFAULT NULL::text', 'input_check text DEFAULT NULL::text', 'atomic boolean DEFAULT false']),
+		'tags text[] DEFAULT ''{}''::text[]', 'queue text DEFAULT NULL::text', 'input_check text DEFAULT NULL::text',
+		'singleton_key jsonpath DEFAULT NULL::jsonpath', 'singleton_limit integer DEFAULT 1', 'singleton_max_queued integer DEFAULT NULL::integer',
+		'concurrency_key jsonpath DEFAULT NULL::jsonpath', 'concurrency_limit integer DEFAULT NULL::integer', 'turn_silence interval DEFAULT NULL::interval',
+		'on_error jsonb DEFAULT NULL::jsonb', 'dead_letter_workflow text DEFAULT NULL::text', 'requires text[] DEFAULT ''{}''::text[]',
+		'atomic boolean DEFAULT false']),
 	('unregister_workflow', 'f', 'v', 'integer', ARRAY['name text', 'version text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
 	('register_handler', 'f', 'v', 'void', ARRAY['name text', 'handler text', 'namespace text DEFAULT NULL::text',
 		'input_check text DEFAULT NULL::text', 'output_check text DEFAULT NULL::text', 'retries integer DEFAULT NULL::integer',
