@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "base/plan.h"
+#include "store/hop.h"
 #include "store/result.h"
 #include "store/task.h"
 
@@ -183,6 +184,20 @@ durable_result_unclaim(int64 lease_id, ArrayType *ids)
 
 /* Hops from name to name along the index of unread results, so that the cost
  * follows what is deleted and not what is kept. */
+bool
+durable_result_is_old(TimestampTz before)
+{
+	DurableHop	hop;
+	DurableRow	row;
+	bool		old = false;
+
+	durable_hop_open(&hop, REL_TASK_RESULT, IDX_RESULT_UNREAD, RESULT_NAMESPACE, RESULT_NAME);
+	while (!old && durable_hop_next(&hop, &row))
+		old = DatumGetTimestampTz(row.values[RESULT_FINISHED_AT]) < before;
+	durable_hop_close(&hop);
+	return old;
+}
+
 static DurablePlan expire_plan = {
 	.name = "expire results",
 	.sql =

@@ -58,6 +58,9 @@ typedef struct DurableOutcome
 extern void durable_result_of(const DurableRow *task, const DurableOutcome *outcome,
 							  TimestampTz finished_at, DurableRow *result);
 
+/* Whether an unread result finished before; a look at the oldest of each name. */
+extern bool durable_result_is_old(TimestampTz before);
+
 /* Whether an unread result has this id, as of the latest commit. */
 extern bool durable_result_exists(text *namespace, text *task_id);
 

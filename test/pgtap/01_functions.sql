@@ -6,7 +6,7 @@
 SET IntervalStyle = postgres;
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(19);
+SELECT plan(20);
 
 CREATE TEMP TABLE contract (name text, kind "char", volatility "char", result text, arguments text[]);
 INSERT INTO contract VALUES
@@ -151,6 +151,11 @@ INSERT INTO contract VALUES
 	('pause_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
 	('resume_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
 	('sweep', 'f', 'v', 'jsonb', ARRAY['max_work integer DEFAULT 1000']),
+	('keep_sweeping', 'p', 'v', NULL, ARRAY['duration interval DEFAULT ''00:00:55''::interval', 'every interval DEFAULT ''00:00:05''::interval',
+		'max_work integer DEFAULT 1000', 'INOUT done jsonb DEFAULT NULL::jsonb']),
+	('schedule_sweeps', 'f', 'v', 'SETOF bigint', ARRAY['every text DEFAULT ''5 seconds''::text', 'jobs text[] DEFAULT NULL::text[]']),
+	('unschedule_sweeps', 'f', 'v', 'integer', '{}'),
+	('health', 'f', 'v', 'SETOF record', ARRAY['thresholds jsonb DEFAULT ''{}''::jsonb']),
 	('activate', 'f', 'v', 'bigint', '{}'),
 	('grant_usage', 'f', 'v', 'void', ARRAY['role regrole', 'namespace text DEFAULT ''default''::text',
 		'privileges text[] DEFAULT ''{start,signal,work,read}''::text[]']),
@@ -158,7 +163,8 @@ INSERT INTO contract VALUES
 		'privileges text[] DEFAULT ''{start,signal,work,read,manage}''::text[]']);
 -- parts of the extension that are nobody's API
 CREATE TEMP TABLE internal (name text);
-INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed');
+INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed'), ('cron_jobs'), ('cron_function'), ('cron_database'), ('cron_place'), ('cron_kinds'),
+	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active');
 
 CREATE TEMP VIEW procs AS
 SELECT p.oid, p.proname::text AS name, p.prokind, p.provolatile, pg_get_function_result(p.oid) AS result,
@@ -194,6 +200,7 @@ SELECT is(pg_temp.out_columns('task_status'),
 	'heartbeat_at timestamp with time zone', 'columns of task_status');
 SELECT is(pg_temp.out_columns('queue_depth'), 'ready bigint, claimed bigint, delayed bigint, parked bigint, oldest_ready interval', 'columns of queue_depth');
 SELECT is(pg_temp.out_columns('scan_hints'), 'preloaded boolean, checks bigint, rescued bigint', 'columns of scan_hints');
+SELECT is(pg_temp.out_columns('health'), 'name text, level text, value double precision, unit text, hint text, detail jsonb', 'columns of health');
 
 -- the rules for all of them
 SELECT is_empty('SELECT name FROM procs WHERE obj_description(oid, ''pg_proc'') IS NULL', 'every function has a comment');

@@ -6,7 +6,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(38);
+SELECT plan(40);
 
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.set_traps() RETURNS int LANGUAGE plpgsql AS $$
@@ -83,6 +83,8 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('CALL durable.wait_for_work(''{a}'', ''0'')', 'wait_for_work'),
 	('CALL durable.wait_and_claim(''{a}'', timeout => ''0'')', 'wait_and_claim'),
 	('SELECT durable.sweep()', 'sweep'),
+	('SELECT durable.health(), (SELECT count(*) FROM durable.queues)', 'health, queues'),
+	('SELECT durable.cron_jobs(''5 s'', ''1.6''), durable.cron_kinds(NULL), durable.unschedule_sweeps()', 'the jobs of pg_cron'),
 	('SELECT durable.engine_now()', 'engine_now'),
 	('SELECT durable.has_access(''default'', ''read''), durable.require_access(NULL, ''work'')', 'has_access, require_access'),
 	('SELECT durable.grant_usage(''pg_monitor''::pg_catalog.regrole, ''default'', ''{start,work,read,manage}'')', 'grant_usage'),
