@@ -108,8 +108,8 @@ durable_dispatch(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_UNIQUE_VIOLATION),
 				errmsg("task \"%s\" exists already", text_to_cstring(item.task_id)),
-				errdetail("It is not settled, or its result is not acknowledged, in namespace \"%s\".",
-						  text_to_cstring(spec.namespace)),
+				errdetail("Key (namespace, task_id)=(%s, %s) is taken: the task is not settled, or its result is not acknowledged.",
+						  text_to_cstring(spec.namespace), text_to_cstring(item.task_id)),
 				errhint("on_conflict => 'replace' lets the new one take its place."));
 	PG_RETURN_TEXT_P(item.task_id);
 }
