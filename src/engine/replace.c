@@ -138,7 +138,7 @@ compose(const Replace *replace, const Replacement *replacement, const DurableRow
 	TimestampTz since = anew ? replace->now : DatumGetTimestampTz(old->values[TASK_CREATED_AT]);
 	TimestampTz planned = spec->run_at;
 
-	if (waiting)
+	if (!anew)
 		planned = old->nulls[TASK_RUN_AT] ? DT_NOBEGIN :
 			DatumGetTimestampTz(old->values[TASK_RUN_AT]);
 	*run_at = durable_conflict_time(&spec->conflict, spec->run_at, planned, since);

@@ -192,6 +192,12 @@ CALL at(10);
 SELECT durable.dispatch('sync', '4', 't', throttle => '5 min'), (SELECT count(*) FROM durable.claim('{sync}'));
 CALL at(12);
 SELECT input FROM durable.claim('{sync}');
+-- a call while it waits for another attempt is a first one
+SELECT durable.dispatch('retry', '1', 'again', max_attempts => 3, backoff => '1 h');
+SELECT token FROM durable.claim('{retry}') \gset
+SELECT durable.fail('again', :'token', '"no"');
+SELECT durable.dispatch('retry', '2', 'again', throttle => '5 min');
+SELECT input, attempt, round(extract(epoch FROM run_at - durable.engine_now()) / 60) AS minutes FROM durable.task WHERE task_id = 'again';
 -- a restored task that was replaced while it was claimed is as any other
 CALL at(0);
 SELECT durable.dispatch('back', '1', 'back');
