@@ -11,8 +11,10 @@
 #include "postgres.h"
 
 #include "catalog/pg_type_d.h"
+#include "common/hashfn.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -26,6 +28,9 @@ enum
 	LAST_ONLY_ONE,
 	LAST_AT
 };
+
+/* Beside those of store/signal.c, store/lease.c and base/executing.c. */
+#define NOTE_LOCK_CLASS 15
 
 /* Longer texts are cut. */
 #define TEXT_MAX_KEPT 2000
@@ -73,6 +78,19 @@ first_row(DurableRel table, DurableRel index, DurableRow *row)
 	return found;
 }
 
+/* Who writes a note holds a lock named after it until the transaction ends. Another one does
+ * not wait, which it would have to do for the row, and leaves the note to the first. */
+static bool
+may_write(const char *note)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0,
+						 DatumGetUInt32(hash_any((const unsigned char *) note, strlen(note))),
+						 NOTE_LOCK_CLASS);
+	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
 bool
 durable_sweep_noted_since(TimestampTz t)
 {
@@ -92,6 +110,8 @@ durable_sweep_note(Oid role, Jsonb *done)
 		JsonbPGetDatum(done)
 	};
 
+	if (!may_write(""))
+		return;
 	durable_plan_begin();
 	(void) durable_plan_run(&note_plan, values, NULL);
 	durable_plan_end();
@@ -124,6 +144,8 @@ durable_sweep_note_failure(const char *part, const ErrorData *error)
 	};
 	char		nulls[] = {' ', ' ', ' ', error->context == NULL ? 'n' : ' '};
 
+	if (!may_write(part))
+		return;
 	durable_plan_begin();
 	(void) durable_plan_run(&failure_plan, values, nulls);
 	durable_plan_end();
@@ -134,6 +156,8 @@ durable_sweep_note_success(const char *part)
 {
 	Datum		value = CStringGetTextDatum(part);
 
+	if (!may_write(part))
+		return;
 	durable_plan_begin();
 	(void) durable_plan_run(&success_plan, &value, NULL);
 	durable_plan_end();

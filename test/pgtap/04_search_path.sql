@@ -85,7 +85,7 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('CALL durable.wait_for_work(''{a}'', ''0'')', 'wait_for_work'),
 	('CALL durable.wait_and_claim(''{a}'', timeout => ''0'')', 'wait_and_claim'),
 	('SELECT durable.sweep()', 'sweep'),
-	('SELECT durable.health(), (SELECT count(*) FROM durable.queues)', 'health, queues'),
+	('SELECT durable.health(), (SELECT pg_catalog.count(*) FROM durable.queues)', 'health, queues'),
 	('SELECT durable.cron_jobs(''5 s'', ''1.6''), durable.cron_kinds(NULL), durable.unschedule_sweeps()', 'the jobs of pg_cron'),
 	('SELECT durable.engine_now()', 'engine_now'),
 	('SELECT durable.has_access(''default'', ''read''), durable.require_access(NULL, ''work'')', 'has_access, require_access'),

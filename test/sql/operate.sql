@@ -20,7 +20,7 @@ SELECT part, failures, code, message, since = at AS first FROM durable.sweep_fai
 SELECT count(*) FROM durable.task_delayed;
 SELECT sweep();
 SELECT part, failures, code, since < at AS later FROM durable.sweep_failure;
-SELECT name, level, value, unit, hint, detail -> 'delayed tasks' ->> 'message' AS message FROM durable.health() WHERE level <> 'ok';
+SELECT name, level, CASE unit WHEN 's' THEN round(value / 60) * 60 ELSE value END AS value, unit, hint, detail -> 'delayed tasks' ->> 'message' AS message FROM durable.health() WHERE level <> 'ok';
 -- also within an open transaction, and inside a function that catches errors
 BEGIN;
 SELECT sweep();
