@@ -91,13 +91,14 @@ kill_hook_worker() {
 	say "started another $name worker"
 }
 
-# The sender's four connections, 25 requests at a time. A delivery may come by two at once.
+# Four connections. A delivery may come by two at once.
 send_hooks() {
-	local part
-	for part in 0 1 2 3; do
-		hook "SELECT hook.receive(array_agg(delivery)) FROM hook.request WHERE nr % 4 = $part GROUP BY nr / 100" >/dev/null &
+	local sender senders=()
+	for sender in 0 1 2 3; do
+		hook "CALL hook.send($sender, 4)" &
+		senders+=($!)
 	done
-	wait
+	for sender in "${senders[@]}"; do wait "$sender"; done
 }
 
 hooks_report() { hook "SELECT" -f "$SCRATCH/src/examples/webhooks/report.sql" | sed '/^$/d'; }

@@ -16,3 +16,16 @@ whole AS (
 	  FROM delivery)
 SELECT delivery, code, row_number() OVER (ORDER BY md5(n || ' ' || i)) AS nr
   FROM whole, generate_series(1, CASE WHEN n % 35 = 0 THEN 3 WHEN n % 5 = 0 THEN 2 ELSE 1 END) i;
+
+-- One of several senders: its share of the requests, 25 in each transaction.
+CREATE PROCEDURE hook.send(sender int, senders int) LANGUAGE plpgsql AS $$
+DECLARE
+	deliveries jsonb[];
+BEGIN
+	FOR deliveries IN
+		SELECT array_agg(delivery) FROM hook.request WHERE nr % senders = sender GROUP BY nr / (25 * senders) ORDER BY nr / (25 * senders)
+	LOOP
+		PERFORM hook.receive(deliveries);
+		COMMIT;
+	END LOOP;
+END $$;

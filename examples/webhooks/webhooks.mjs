@@ -17,7 +17,7 @@ async function notify(letter, task) {
   await pool.query(
     `INSERT INTO hook.handled (delivery, handler, language, digest, takeovers)
      SELECT l ->> 'delivery', 'notify', 'node', md5((l -> 'payload')::text), $2::int FROM (SELECT $1::jsonb) x (l)
-     ON CONFLICT (delivery, handler) DO UPDATE SET executed = handled.executed + 1`,
+     ON CONFLICT (delivery, handler) DO UPDATE SET executed = handled.executed + 1, takeovers = excluded.takeovers`,
     [JSON.stringify(letter), task.reclaims]);
   return { notified: letter.event, attempt: task.attempt };
 }

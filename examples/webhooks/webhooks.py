@@ -33,7 +33,7 @@ def score(letter, task):
         cursor.execute(
             """INSERT INTO hook.handled (delivery, handler, language, digest, takeovers)
                SELECT l ->> 'delivery', 'score', 'python', md5((l -> 'payload')::text), %s FROM (SELECT %s::jsonb) x (l)
-               ON CONFLICT (delivery, handler) DO UPDATE SET executed = handled.executed + 1""",
+               ON CONFLICT (delivery, handler) DO UPDATE SET executed = handled.executed + 1, takeovers = excluded.takeovers""",
             [task["reclaims"], json.dumps(letter)])
     return {"score": len(letter["payload"]), "attempt": task["attempt"]}
 

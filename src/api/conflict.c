@@ -56,9 +56,10 @@ check_span(const char *policy, const char *span_name, const Interval *span)
 }
 
 void
-durable_arg_conflict(FunctionCallInfo fcinfo, int first, DurableConflict *conflict,
+durable_arg_conflict(FunctionCallInfo fcinfo, DurableConflict *conflict,
 					 TimestampTz *at, const char *at_name)
 {
+	int			first = PG_NARGS() - 4;
 	Interval   *debounce = durable_arg_window(fcinfo, first + 1, DEBOUNCE);
 	Interval   *debounce_max = durable_arg_window(fcinfo, first + 2, "debounce_max");
 	Interval   *throttle = durable_arg_window(fcinfo, first + 3, THROTTLE);

@@ -14,9 +14,9 @@
 
 #include "engine/conflict.h"
 
-/* on_conflict, debounce, debounce_max, throttle, from "first" on. *at is the time that
- * the call asks for (DT_NOBEGIN: none), and becomes that of the debounce or throttle. */
-extern void durable_arg_conflict(FunctionCallInfo fcinfo, int first, DurableConflict *conflict,
+/* The last four arguments: on_conflict, debounce, debounce_max, throttle. *at is the time
+ * that the call asks for (DT_NOBEGIN: none), and becomes that of the debounce or throttle. */
+extern void durable_arg_conflict(FunctionCallInfo fcinfo, DurableConflict *conflict,
 								 TimestampTz *at, const char *at_name);
 
 /* 22023: what is to be debounced or throttled is told by its id, and there is none */

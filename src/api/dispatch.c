@@ -99,7 +99,7 @@ durable_dispatch(PG_FUNCTION_ARGS)
 		item.task_id = check_explicit_id(PG_GETARG_TEXT_PP(2));
 	/* the arguments after task_id are those of dispatch_many after inputs */
 	read_spec(fcinfo, 3, &spec);
-	durable_arg_conflict(fcinfo, 13, &spec.conflict, &spec.run_at, "run_at");
+	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
 	if (item.task_id == NULL)
 		durable_conflict_needs_id(&spec.conflict, "task_id");
 	durable_access_require(spec.namespace, PRIVILEGE_START);
@@ -169,7 +169,7 @@ durable_dispatch_many(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	items = read_items(fcinfo, &n);
 	read_spec(fcinfo, 2, &spec);
-	durable_arg_conflict(fcinfo, 13, &spec.conflict, &spec.run_at, "run_at");
+	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
 	for (int i = 0; i < n; i++)
 	{
 		if (items[i].task_id == NULL)

@@ -165,7 +165,7 @@ durable_start(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(2))
 		spec.run_id = check_run_id(PG_GETARG_TEXT_PP(2));
 	read_spec(fcinfo, &spec, &workflow);
-	durable_arg_conflict(fcinfo, 10, &conflict, &spec.start_at, "start_at");
+	durable_arg_conflict(fcinfo, &conflict, &spec.start_at, "start_at");
 	if (spec.run_id == NULL)
 		durable_conflict_needs_id(&conflict, "run_id");
 	if (!start_one(&spec) && conflict.policy != CONFLICT_RETURN)
@@ -223,7 +223,7 @@ durable_start_many(PG_FUNCTION_ARGS)
 			durable_error_value("run_ids", "It must have as many elements as inputs.");
 	}
 	read_spec(fcinfo, &spec, &workflow);
-	durable_arg_conflict(fcinfo, 10, &conflict, &spec.start_at, "start_at");
+	durable_arg_conflict(fcinfo, &conflict, &spec.start_at, "start_at");
 	if (run_ids == NULL)
 		durable_conflict_needs_id(&conflict, "run_ids");
 	results = palloc(sizeof(text *) * Max(n, 1));
