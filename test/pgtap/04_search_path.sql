@@ -6,7 +6,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(40);
+SELECT plan(42);
 
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.set_traps() RETURNS int LANGUAGE plpgsql AS $$
