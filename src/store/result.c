@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_type_d.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -82,6 +83,36 @@ durable_result_exists(text *namespace, text *task_id)
 	durable_probe_close(&probe);
 	durable_snapshot_pop();
 	return found;
+}
+
+bool
+durable_result_remove(text *namespace, text *task_id)
+{
+	Datum		keys[2] = {PointerGetDatum(namespace), PointerGetDatum(task_id)};
+	TM_Result	result = TM_Updated;
+
+	/* a claim of results replaces the row: look again */
+	while (result == TM_Updated)
+	{
+		DurableProbe probe;
+		DurableRow	row;
+
+		CHECK_FOR_INTERRUPTS();
+		result = TM_Deleted;
+		durable_probe_open(&probe, REL_TASK_RESULT, IDX_RESULT_TASK_ID,
+						   durable_snapshot_push(), 2);
+		if (durable_probe_find(&probe, keys, &row))
+		{
+			DurableWriter writer;
+
+			durable_writer_open(&writer, REL_TASK_RESULT);
+			result = durable_writer_delete(&writer, &row.tid, true);
+			durable_writer_close(&writer);
+		}
+		durable_probe_close(&probe);
+		durable_snapshot_pop();
+	}
+	return result == TM_Ok;
 }
 
 /* One look-up per name keeps the index order; a name's surplus candidates stay

@@ -64,6 +64,9 @@ extern bool durable_result_is_old(TimestampTz before);
 /* Whether an unread result has this id, as of the latest commit. */
 extern bool durable_result_exists(text *namespace, text *task_id);
 
+/* Deletes it, whoever has it in hand; waits for them. false: there is none. */
+extern bool durable_result_remove(text *namespace, text *task_id);
+
 /*
  * The statements below run between durable_plan_begin() and _end(); rows are
  * left in SPI_tuptable.

@@ -6,7 +6,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(40);
+SELECT plan(42);
 
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.set_traps() RETURNS int LANGUAGE plpgsql AS $$
@@ -64,6 +64,8 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('SELECT durable.dispatch(''a'')', 'dispatch, generated id'),
 	('SELECT durable.dispatch(''a'', task_id => ''later'', run_at => ''2999-01-01'')', 'dispatch, delayed'),
 	('SELECT durable.dispatch_many(''a'', ''{1,2}'', task_ids => ''{a2,a3}'')', 'dispatch_many'),
+	('SELECT durable.dispatch(''a'', ''{"n": 1}'', ''later'', debounce => ''1 hour'', debounce_max => ''2 hours'')', 'dispatch, debounced'),
+	('SELECT durable.dispatch_many(''a'', ''{1,2}'', task_ids => ''{a2,a3}'', on_conflict => ''replace'')', 'dispatch_many, replacing'),
 	('SELECT durable.task_status(''a1'')', 'task_status'),
 	('SELECT durable.task_status(''~1'')', 'task_status of a generated id'),
 	('SELECT durable.queue_depth(''a'')', 'queue_depth'),
