@@ -28,6 +28,7 @@
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/ready.h"
 #include "store/signal.h"
@@ -98,16 +99,6 @@ durable_turn_load(DurableTurn *turn, int64 id)
 	return alive;
 }
 
-/* The rest of an external worker's claim. A parked turn's lease is gone and nothing
- * else tells; a session of the database has its lease to itself. */
-static bool
-lease_is_there(const DurableTurn *turn, const DurableLease *lease)
-{
-	DurableLease current;
-
-	return !turn->external || durable_lease_find(&lease->token, &current);
-}
-
 /* Only the claim's own holder adds to a history, but it may do so twice at once: whether
  * what an external turn is about to write was written meanwhile. */
 static bool
@@ -130,9 +121,68 @@ history_has_grown(const DurableTurn *turn)
 	return grown;
 }
 
+/* The step's own claim, as settling it would find it. Its task goes. */
+static bool
+settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt)
+{
+	const DurableAfterStep *after = turn->after;
+	DurableWriter writer;
+	DurableRow	task;
+	bool		settled;
+
+	if (!durable_task_find_number(by_id, after->task, &task) ||
+		!durable_task_held_by(&task, after->lease->id) || !durable_task_is(&task, "step") ||
+		!durable_text_same(DatumGetTextPP(task.values[TASK_RUN_ID]), turn->run_id))
+		return false;
+	*seq = DatumGetInt32(task.values[TASK_SEQ]);
+	*attempt = DatumGetInt32(task.values[TASK_ATTEMPT]);
+	durable_writer_open(&writer, REL_TASK);
+	settled = durable_writer_delete(&writer, &task.tid, true) == TM_Ok;
+	durable_writer_close(&writer);
+	if (settled)
+		durable_timeout_ended(&task);
+	return settled;
+}
+
+/*
+ * Instead of a claim: nothing has come to the run since the worker decided its last
+ * turn, so nobody has taken another one, and with the step's result its history is what
+ * the decision rests on. The lease that the turn's task has left names that turn.
+ */
+static DurableApplied
+lock_after_step(DurableTurn *turn, DurableRun *run)
+{
+	const DurableAfterStep *after = turn->after;
+	DurableProbe by_id;
+	DurableRow	task;
+	int			seq = 0;
+	int			attempt = 0;
+	bool		holds;
+
+	if (durable_run_has_ended(&run->row) || turn->history_end != after->history_end ||
+		durable_run_turn_state(&run->row) != TURN_PARKED || !run->row.nulls[RUN_FAN_NEXT])
+		return APPLY_LOST;
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	holds = durable_task_find_number(&by_id, turn->run, &task) &&
+		!task.nulls[TASK_LAST_LEASE] &&
+		DatumGetInt64(task.values[TASK_LAST_LEASE]) == after->turn_lease &&
+		durable_checkpoints_end(turn->run) == after->history_end &&
+		settle_step(turn, &by_id, &seq, &attempt);
+	durable_probe_close(&by_id);
+	if (holds)
+	{
+		durable_run_deliver(run, seq, CHECKPOINT_COMPLETED, attempt, after->output, NULL);
+		durable_run_awaits_nothing(&run->row);
+		turn->wakes = DatumGetInt32(run->row.values[RUN_WAKES]);
+		CommandCounterIncrement();
+	}
+	durable_snapshot_pop();
+	return holds ? APPLIED : APPLY_LOST;
+}
+
 /* Locks the claim; the run is locked already. */
 static DurableApplied
-lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const DurableRun *run)
+lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
 {
 	DurableProbe by_id;
 	DurableRow	task;
@@ -140,13 +190,15 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const
 	bool		holds;
 	bool		grown = false;
 
+	if (turn->after != NULL)
+		return lock_after_step(turn, run);
 	if (durable_run_has_ended(&run->row))
 		return APPLY_LOST;
 	durable_snapshot_push();
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	durable_writer_open(&writer, REL_TASK);
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
-		durable_task_held_by(&task, lease->id) && lease_is_there(turn, lease) &&
+		durable_task_held_by(&task, lease->id) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
 	if (holds)
 		grown = history_has_grown(turn);
@@ -642,6 +694,16 @@ leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
 	durable_snapshot_pop();
 }
 
+/* Its turn is parked, and is due again. */
+static void
+wake_again(DurableTurn *turn, DurableRun *run)
+{
+	(void) update_run(turn, run);
+	durable_snapshot_push();
+	durable_run_wake(run);
+	durable_snapshot_pop();
+}
+
 DurableApplied
 durable_apply_external(DurableTurn *turn, const DurableLease *lease)
 {
@@ -662,16 +724,16 @@ durable_apply_external(DurableTurn *turn, const DurableLease *lease)
 		wake_at = durable_clock_now() + recheck;
 	if (!again)
 		park(turn, &run, wake_at, result_awaited(turn));
+	else if (turn->after != NULL)
+		wake_again(turn, &run);
 	else if (update_run(turn, &run))
 		durable_run_update(&run);
-	/* the fence of a parked turn: its round is gone, or the task has left it */
-	if (again || lease->nids > 1)
+	/* the fence of a parked turn: its task has left the round */
+	if (turn->after == NULL)
 	{
 		leave_round(turn, lease, again);
 		(void) end_claim(turn, lease);
 	}
-	else if (!end_claim(turn, lease))
-		leave_round(turn, lease, false);
 	close_claimed(&run);
 	CommandCounterIncrement();
 	return again ? APPLIED_GO_ON : APPLIED;
@@ -708,7 +770,8 @@ durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 	if (!durable_run_end(turn->run, status, turn->output, turn->error,
 						 status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;
-	(void) end_claim(turn, lease);
+	if (turn->after == NULL)
+		(void) end_claim(turn, lease);
 	CommandCounterIncrement();
 	return APPLIED;
 }

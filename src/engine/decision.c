@@ -589,13 +589,14 @@ finish(Decision *decision)
 }
 
 static DurableApplied
-decide_once(int64 run, const DurableLease *lease, Jsonb *json)
+decide_once(int64 run, const DurableLease *lease, Jsonb *json, const DurableAfterStep *after)
 {
 	Decision	decision = {.turn = load(run, lease)};
 	DurableTurn *turn = decision.turn;
 
 	if (turn == NULL)
 		return APPLY_LOST;
+	turn->after = after;
 	read_decision(&decision, json);
 	if (decision.problem == NULL)
 		place_others(&decision);
@@ -617,9 +618,15 @@ durable_decide(int64 run, const DurableLease *lease, Jsonb *json)
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		result = decide_once(run, lease, json);
+		result = decide_once(run, lease, json, NULL);
 	} while (result == APPLY_AGAIN);
 	return result != APPLY_LOST;
+}
+
+bool
+durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *json)
+{
+	return decide_once(run, after->lease, json, after) != APPLY_LOST;
 }
 
 static void

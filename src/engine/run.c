@@ -266,11 +266,9 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	durable_run_drop_task(id, delayed_until);
 }
 
-/* The waiting run's checkpoint gets the outcome. Its lock is held. attempts is 0
- * where nothing counts them. */
-static void
-deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
-		Jsonb *output, Jsonb *error)
+void
+durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
+					Jsonb *output, Jsonb *error)
 {
 	DurableWriter writer;
 	DurableCheckpoint checkpoint;
@@ -335,9 +333,9 @@ tell_waiting(DurableRun *waiting, int seq, text *token, text *namespace,
 		return;
 	durable_snapshot_push();
 	if (status == RUN_COMPLETED)
-		deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
+		durable_run_deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
 	else
-		deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
+		durable_run_deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
 	durable_run_wake(waiting);
 	durable_snapshot_pop();
 }
@@ -488,10 +486,10 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{
 		durable_snapshot_push();
-		deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
-				DatumGetInt32(task->values[TASK_ATTEMPT]),
-				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
-				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
+		durable_run_deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
+							DatumGetInt32(task->values[TASK_ATTEMPT]),
+							outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
+							outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
 		if (durable_step_result(tables, &run.row, seq, failed, &changed))
 			durable_run_wake(&run);
 		else if (changed)
@@ -522,7 +520,7 @@ durable_run_signal(text *namespace, text *token, Jsonb *payload)
 			if (durable_waiter_remove(namespace, token, id, seq))
 			{
 				durable_snapshot_push();
-				deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
+				durable_run_deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
 				durable_run_wake(&run);
 				durable_snapshot_pop();
 				woken = DatumGetTextPCopy(run.row.values[RUN_RUN_ID]);

@@ -17,6 +17,7 @@
 
 #include "engine/retry.h"
 #include "store/checkpoint.h"
+#include "store/lease.h"
 #include "store/workflow.h"
 
 /* How a replay ended. */
@@ -63,6 +64,17 @@ typedef struct DurableLogEntry
 	Jsonb	   *data;
 } DurableLogEntry;
 
+/* A step whose result its worker hands in together with the decision that follows from
+ * it: so no turn is claimed for that. */
+typedef struct DurableAfterStep
+{
+	int64		task;			/* the step's */
+	const DurableLease *lease;	/* that holds it */
+	Jsonb	   *output;
+	int64		turn_lease;		/* under which the run's last turn was decided */
+	int			history_end;	/* and how long its history was then */
+} DurableAfterStep;
+
 typedef struct DurableTurn
 {
 	MemoryContext context;		/* everything below lives here */
@@ -104,6 +116,7 @@ typedef struct DurableTurn
 
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
+	const DurableAfterStep *after;	/* not of a turn that was claimed */
 	List	   *waits;			/* the positions it waits for */
 	int			history_end;	/* one more than the run's last position */
 

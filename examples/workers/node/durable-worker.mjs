@@ -127,7 +127,7 @@ class Context {
 
   /** true for runs that come here with the changed code, false for those that were past it. */
   patched(id) {
-    const recorded = this.#turn.history.get(this.#turn.next);
+    const recorded = this.#turn.recorded(this.#turn.next);
     if (recorded && !(recorded.kind === 'value' && recorded.name.startsWith('patch:'))) return false;
     this.#turn.record('value', `patch:${id}`, { type: 'patched', id });
     return true;
@@ -160,12 +160,16 @@ class Context {
 
 /** One replay of a body, from its beginning to where nothing can go on. */
 class Turn {
-  constructor(worker, task, history) {
-    Object.assign(this, { worker, task, history, next: 0, commands: [], fans: [], busy: 0, fatal: null, started: performance.now() });
-    this.historyEnd = task.input.history_end;
+  /** follows: { known, historyEnd }, when no turn was claimed for it but a step of the last one has ended here. */
+  constructor(worker, task, history, follows = null) {
+    Object.assign(this, { worker, task, history, follows, next: 0, commands: [], fans: [], busy: 0, fatal: null, started: performance.now() });
+    this.historyEnd = follows?.historyEnd ?? task.input.history_end;
+    this.known = new Map(follows?.known);   // what has been recorded since the history was handed out
     this.blocked = new Set();
     this.ended = new Promise((resolve) => { this.end = resolve; });
   }
+
+  recorded(seq) { return this.known.get(seq) ?? this.history.get(seq); }
 
   clock() { return this.task.input.now + (performance.now() - this.started); }
 
@@ -173,7 +177,7 @@ class Turn {
   take(kind, name) {
     if (this.fatal) throw new RunFailed('the run has failed');
     const seq = this.next++;
-    const recorded = this.history.get(seq);
+    const recorded = this.recorded(seq);
     if (recorded && (recorded.kind !== kind || recorded.name !== name)) {
       this.fatal = new NonDeterminism(this.task.run_id, seq, kind, name, recorded);
       throw this.fatal;
@@ -187,6 +191,7 @@ class Turn {
     if (recorded) return recorded.output;
     const made = typeof command === 'function' ? command() : command;
     this.commands.push({ ...made, seq });
+    this.known.set(seq, { kind, name, status: 'completed', output: made.value });
     return made.value;
   }
 
@@ -206,6 +211,7 @@ class Turn {
     const { seq, recorded } = this.take('local', name);
     if (recorded?.status === 'completed') return recorded.output;
     if (recorded?.status === 'failed') throw new StepFailed(recorded.error);
+    if (this.follows) { this.end({ status: 'claim' }); return await new Promise(() => {}); }
     this.busy++;
     try {
       return await (transaction ? this.worker.stepInTransaction(this.task, seq, name, input, fn)
@@ -243,53 +249,32 @@ class Turn {
 
 // --------------------------------------------------------------- the worker --
 
-/** Sends what comes while the last batch is under way as the next batch. */
-class Batcher {
-  constructor(send) { this.send = send; this.queue = []; this.sending = null; }
-
-  add(item) {
-    return new Promise((resolve, reject) => {
-      this.queue.push({ item, resolve, reject });
-      this.sending ??= this.#flush().finally(() => { this.sending = null; });
-    });
-  }
-
-  async #flush() {
-    await null;
-    while (this.queue.length > 0) {
-      const batch = this.queue.splice(0);
-      try {
-        const results = await this.send(batch.map((entry) => entry.item));
-        batch.forEach((entry, i) => entry.resolve(results[i]));
-      } catch (error) {
-        // one of them may be in the way of the others
-        if (batch.length === 1) batch[0].reject(error);
-        else for (const entry of batch) await this.send([entry.item]).then(([result]) => entry.resolve(result), entry.reject);
-      }
-    }
-  }
-}
-
 export class Worker {
   /**
    * workflows: name, or name@version → body; handlers: name of a step or task → async (input, task) → output.
+   * concurrency: bodies and handlers at once; prefetch: tasks that are claimed at most while they are quick.
    * history: turns come with that many checkpoints, and the worker keeps the histories of
    * the last runs; needs the privilege read. null: with all of them.
    */
   constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${process.pid}`,
-    concurrency = 10, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 1000, log = console.error } = {}) {
-    Object.assign(this, { workflows, handlers, namespace, name, concurrency, leaseMs, pollMs, history, keepRuns, log });
+    concurrency = 10, prefetch = 16 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 1000, log = console.error } = {}) {
+    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
-    this.pool = new pg.Pool({ ...connection, max: 5 });
+    this.stepQueues = this.queues.filter((queue) => queue in handlers);
+    this.pool = new pg.Pool({ ...connection, max: 6 });
     this.pool.on('error', (error) => this.log('connection lost:', error.message));
     // token and task_id → { task, abort, done }: a run has one task for all its turns, and the
     // next may be claimed before this one is forgotten
     this.held = new Map();
-    this.working = 0;              // of them, those that are not done but for telling the database
+    this.waiting = [];             // of them, those that have not begun
+    this.working = 0;              // and those that are at it
+    this.asked = 0;                // how many more claims are under way for
+    this.outbox = [];              // what is done and not handed in
+    this.flights = 0;              // exchanges under way
+    this.pace = 0;                 // how many tasks such a one handed in
+    this.warm = new Map();         // run_id → the turn that waits for a step which this worker serves
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
     this.running = false;
-    this.decisions = new Batcher((items) => this.#decide(items));
-    this.outcomes = new Batcher((items) => this.#complete(items));
   }
 
   start() {
@@ -303,58 +288,87 @@ export class Worker {
   /** Finish what is under way for at most graceMs, then hand the rest back. */
   async stop({ graceMs = 10000 } = {}) {
     this.running = false;
+    await this.#release(this.waiting.splice(0));
     this.wake?.();
     await this.loop;
     let timer;
     await Promise.race([
-      Promise.all([...this.held.values()].map((entry) => entry.done)),
+      (async () => { while (this.held.size > 0) await Promise.all([...this.held.values()].map((entry) => entry.done)); })(),
       new Promise((resolve) => { timer = setTimeout(resolve, graceMs); })]);
     clearTimeout(timer);
     clearInterval(this.renewal);
     clearInterval(this.beat);
-    for (const { task, abort } of this.held.values()) {
-      abort.abort();
-      await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [task.token, task.task_id]);
-    }
+    for (const { abort } of this.held.values()) abort.abort();
+    await this.#release([...this.held.values()]);
     await this.pool.end();
+  }
+
+  async #release(entries) {
+    for (const entry of entries) {
+      this.held.delete(entry.key);
+      await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [entry.task.token, entry.task.task_id]);
+    }
   }
 
   // ---- claiming
 
+  /** How many tasks to ask for: as many as there is room for, and as will be done meanwhile. */
+  #room() {
+    if (!this.running) return 0;
+    const wanted = this.concurrency + 2 * this.pace - this.waiting.length - this.working;
+    return Math.max(0, Math.min(wanted, this.prefetch - this.held.size) - this.asked);
+  }
+
+  /** Waits for work while there is nothing to hand in: an exchange claims, too. */
   async #poll() {
     let failures = 0;
     while (this.running) {
-      const free = Math.min(this.concurrency - this.working, 4 * this.concurrency - this.held.size);
-      if (free <= 0) {
+      const room = this.#room();
+      if (room === 0 || this.flights > 0 || this.outbox.length > 0) {
         await new Promise((resolve) => { this.wake = resolve; });
         continue;
       }
+      this.asked += room;
       try {
         const { rows: [{ tasks }] } = await this.pool.query({
           name: 'claim', text: 'CALL durable.wait_and_claim($1, $2, $3, $4, $5, $6, NULL, $7)',
-          values: [this.queues, free, `${this.leaseMs} ms`, `${this.pollMs} ms`, this.name, this.namespace, this.history] });
+          values: [this.queues, room, `${this.leaseMs} ms`, `${this.pollMs} ms`, this.name, this.namespace, this.history] });
         failures = 0;
-        for (const task of tasks ?? []) this.#take(task);
+        this.asked -= room;
+        this.#take(tasks);
       } catch (error) {
+        this.asked -= room;
         this.log('claim failed:', error.message);
         await new Promise((resolve) => { setTimeout(resolve, Math.min(100 * 2 ** failures++, 10000)); });
       }
     }
   }
 
-  #take(task) {
-    const abort = new AbortController();
-    const entry = { task, abort };
-    const key = `${task.token} ${task.task_id}`;
-    this.held.set(key, entry);
+  #take(tasks) {
+    for (const task of tasks ?? []) {
+      const entry = { key: `${task.token} ${task.task_id}`, task, abort: new AbortController() };
+      entry.done = new Promise((resolve) => { entry.finish = resolve; });
+      this.held.set(entry.key, entry);
+      this.waiting.push(entry);
+    }
+    if (!this.running) this.#release(this.waiting.splice(0)).catch(() => {});
+    this.#begin();
+  }
+
+  #begin() {
+    while (this.working < this.concurrency && this.waiting.length > 0) this.#execute(this.waiting.shift());
+  }
+
+  #execute(entry) {
+    const { task } = entry;
     this.working++;
     entry.worked = () => {
       if (entry.free) return;
       entry.free = true;
       this.working--;
-      this.wake?.();
+      this.#begin();
     };
-    entry.done = (task.kind === 'turn' ? this.#turn(entry) : this.#step(entry))
+    (task.kind === 'turn' ? this.#turn(entry) : this.#step(entry))
       .catch((error) => {
         this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}:`, error.message);
         // whatever it was, another attempt may do better
@@ -362,22 +376,106 @@ export class Worker {
       })
       .finally(() => {
         entry.worked();
-        this.held.delete(key);
+        this.held.delete(entry.key);
+        entry.finish();
         this.wake?.();
       });
   }
 
+  // ---- handing in
+
+  /** What became of it: 0 the claim was lost, 1 settled, 2 the decision after the step was applied, too. */
+  #handIn(item) {
+    return new Promise((resolve, reject) => {
+      this.outbox.push({ item, resolve, reject });
+      if (this.outbox.length === 1) setImmediate(() => this.#flush());
+    });
+  }
+
+  /** All that is done in one call, which brings the next tasks. Two of them at once keep both sides busy. */
+  async #flush() {
+    if (this.outbox.length === 0 || this.flights === 2) return;
+    const half = this.flights === 0 ? Math.max(this.concurrency, Math.ceil(this.outbox.length / 2)) : Infinity;
+    const batch = this.outbox.splice(0, half);
+    if (this.outbox.length > 0) setImmediate(() => this.#flush());
+    this.flights++;
+    try {
+      await this.#exchange(batch);
+    } catch (error) {
+      // one of them may be in the way of the others
+      if (batch.length === 1) batch[0].reject(error);
+      else for (const one of batch) await this.#exchange([one]).catch(one.reject);
+    }
+    this.flights--;
+    this.pace = Math.max(batch.length, Math.floor(this.pace / 2));
+    this.wake?.();
+    setImmediate(() => this.#flush());
+  }
+
+  async #exchange(batch) {
+    const room = this.#room();
+    // what was begun goes on before more is begun, if there is any of it
+    const narrow = this.warm.size >= this.prefetch && !this.broad;
+    this.asked += room;
+    try {
+      const { rows: [{ results, tasks }] } = await this.pool.query({
+        name: 'exchange', text: 'SELECT * FROM durable.exchange($1, $2, $3, $4, $5, $6, $7)',
+        values: [JSON.stringify(batch.map(({ item }) => item)), narrow ? this.stepQueues : this.queues, room,
+          `${this.leaseMs} ms`, this.name, this.namespace, this.history] });
+      this.broad = narrow && (tasks?.length ?? 0) < room;
+      batch.forEach(({ resolve }, i) => resolve(results[i]));
+      this.#take(tasks);
+    } finally {
+      this.asked -= room;
+    }
+  }
+
   // ---- turns
 
+  #bodyOf({ workflow, version }) { return this.workflows[`${workflow}@${version}`] ?? this.workflows[workflow]; }
+
   async #turn({ task, worked }) {
-    const { workflow, version } = task.input;
-    const body = this.workflows[`${workflow}@${version}`] ?? this.workflows[workflow];
+    const { workflow } = task.input;
+    const body = this.#bodyOf(task.input);
     let decision = { status: 'failed', error: { message: `this worker has no workflow "${workflow}"`, code: 'no_workflow' } };
-    if (body) decision = await new Turn(this, task, await this.#historyOf(task)).run(body);
+    let turn;
+    if (body) {
+      turn = new Turn(this, task, await this.#historyOf(task));
+      decision = await turn.run(body);
+    }
     worked();
     if (decision.lost) return;
     if (decision.status !== 'continue') this.kept.delete(task.run_id);
-    if (!await this.decisions.add({ task, decision })) this.lost(task);
+    this.#keepWarm(turn, decision);
+    if (await this.#handIn({ task_id: task.task_id, token: task.token, decision }) === 0) {
+      this.warm.delete(task.run_id);
+      this.lost(task);
+    }
+  }
+
+  /** Where all that a run waits for is one step that this worker serves, it may decide at once what comes after. */
+  #keepWarm(turn, decision) {
+    if (decision.status !== 'continue' || turn.blocked.size !== 1) return;
+    const [seq] = turn.blocked;
+    const command = decision.commands.find((c) => c.seq === seq && c.type === 'call');
+    if (!command || !(command.name in this.handlers)) return;
+    this.warm.set(turn.task.run_id, { turn, seq, known: turn.known, historyEnd: Math.max(turn.historyEnd, turn.next) });
+    if (this.warm.size > this.keepRuns) this.warm.delete(this.warm.keys().next().value);
+  }
+
+  /** The decision that follows from a step's result; undefined: a turn has to be claimed for it. */
+  async #decideAfter(task, output) {
+    const warm = this.warm.get(task.run_id);
+    if (warm?.seq !== task.seq) return undefined;
+    this.warm.delete(task.run_id);
+    warm.known.set(warm.seq, { kind: 'step', name: task.name, status: 'completed', output: output === undefined ? null : JSON.parse(JSON.stringify(output)) });
+    const { task: claimed, history } = warm.turn;
+    const turn = new Turn(this, claimed, history, warm);
+    turn.started = warm.turn.started;
+    const decision = await turn.run(this.#bodyOf(claimed.input));
+    if (decision.status === 'claim') return undefined;
+    this.#keepWarm(turn, decision);
+    return { token: claimed.token, history_end: warm.historyEnd, decision };
   }
 
   async #historyOf(task) {
@@ -400,17 +498,6 @@ export class Worker {
       if (this.kept.size > this.keepRuns) this.kept.delete(this.kept.keys().next().value);
     }
     return known;
-  }
-
-  async #decide(items) {
-    // locks are taken in the order of the rows: the same one everywhere
-    const order = items.map((_, i) => i).sort((a, b) => Number(items[a].task.task_id.slice(1)) - Number(items[b].task.task_id.slice(1)));
-    const { rows } = await this.pool.query({
-      name: 'decide', text: 'SELECT durable.complete_turn(t, k, d) AS applied FROM unnest($1::text[], $2::uuid[], $3::jsonb[]) AS u (t, k, d)',
-      values: [order.map((i) => items[i].task.task_id), order.map((i) => items[i].task.token), order.map((i) => JSON.stringify(items[i].decision))] });
-    const applied = [];
-    order.forEach((i, n) => { applied[i] = rows[n].applied; });
-    return applied;
   }
 
   async localStep(task, seq, name, input, fn, retries, backoffMs) {
@@ -460,32 +547,22 @@ export class Worker {
 
   async #step({ task, abort: { signal }, worked }) {
     const handler = this.handlers[task.name];
-    let output;
+    const item = { task_id: task.task_id, token: task.token };
     try {
       if (!handler) throw Object.assign(new Error(`no handler for ${task.name}`), { retryable: false });
-      output = await handler(task.input, { ...task, signal });
+      item.output = await handler(task.input, { ...task, signal });
+      item.turn = await this.#decideAfter(task, item.output);
     } catch (error) {
-      if (this.running || !signal.aborted) await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
-      return;
+      if (!this.running && signal.aborted) return;
+      item.error = errorJson(error);
     }
     worked();
-    if (!await this.outcomes.add({ task, output })) this.lost(task);
+    const result = await this.#handIn(item);
+    if (result !== 2 && item.turn) this.warm.delete(task.run_id);
+    if (result === 0) this.lost(task);
   }
 
   lost(task) { this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}: refused, the claim was lost`); }
-
-  async #complete(items) {
-    const tokens = Map.groupBy ? Map.groupBy(items, (item) => item.task.token) : items.reduce(
-      (map, item) => map.set(item.task.token, [...(map.get(item.task.token) ?? []), item]), new Map());
-    const settled = new Set();
-    for (const [token, group] of tokens) {
-      const { rows } = await this.pool.query({
-        name: 'complete', text: 'SELECT durable.complete_many($1, $2, $3) AS id',
-        values: [token, group.map(({ task }) => task.task_id), group.map(({ output }) => (output === undefined ? null : JSON.stringify(output)))] });
-      for (const { id } of rows) settled.add(id);
-    }
-    return items.map(({ task }) => settled.has(task.task_id));
-  }
 
   // ---- staying alive
 
