@@ -215,6 +215,27 @@ claim_next(DurableClaim *claim, int history)
 	return n == 0 ? NULL : JsonbValueToJsonb(array);
 }
 
+static Jsonb *
+exchange_in_batch(DurableExchangeItem *items, int n, DurableClaim *claim, int history)
+{
+	DurableBatch *batch = durable_batch_begin();
+	Jsonb	   *volatile tasks = NULL;
+
+	PG_TRY();
+	{
+		durable_exchange(items, n);
+		tasks = claim_next(claim, history);
+	}
+	PG_CATCH();
+	{
+		durable_batch_abandon(batch);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	durable_batch_end(batch);
+	return tasks;
+}
+
 static ArrayType *
 results_of(const DurableExchangeItem *items, int n)
 {
@@ -256,8 +277,7 @@ durable_exchange_tasks(PG_FUNCTION_ARGS)
 	durable_arg_claim(fcinfo, 1, &claim);
 	claim.max_tasks = count_argument(fcinfo, 2);
 	durable_require_active();
-	durable_exchange(items, n);
-	tasks = claim_next(&claim, history);
+	tasks = exchange_in_batch(items, n, &claim, history);
 	values[0] = PointerGetDatum(results_of(items, n));
 	values[1] = PointerGetDatum(tasks);
 	nulls[1] = tasks == NULL;

@@ -85,28 +85,30 @@ durable_handout_fill(DurableHandout *handout, const DurableRow *task, DurableLea
 		fill_turn(handout, task, lease);
 }
 
+/* In the order that jsonb keeps them in, which then need not be made. */
 static const struct
 {
+	int			column;
 	const char *key;
 	enum
 	{
 		SHOW_TEXT, SHOW_INT, SHOW_JSON, SHOW_UUID, SHOW_TIME
 	}			as;
-}			columns[OUT_COLUMNS] = {
-	[OUT_TASK_ID] = {"task_id", SHOW_TEXT},
-	[OUT_TOKEN] = {"token", SHOW_UUID},
-	[OUT_KIND] = {"kind", SHOW_TEXT},
-	[OUT_NAME] = {"name", SHOW_TEXT},
-	[OUT_QUEUE] = {"queue", SHOW_TEXT},
-	[OUT_NAMESPACE] = {"namespace", SHOW_TEXT},
-	[OUT_INPUT] = {"input", SHOW_JSON},
-	[OUT_RUN_ID] = {"run_id", SHOW_TEXT},
-	[OUT_SEQ] = {"seq", SHOW_INT},
-	[OUT_ATTEMPT] = {"attempt", SHOW_INT},
-	[OUT_RECLAIMS] = {"reclaims", SHOW_INT},
-	[OUT_PRIORITY] = {"priority", SHOW_INT},
-	[OUT_HEADERS] = {"headers", SHOW_JSON},
-	[OUT_LEASE_UNTIL] = {"lease_until", SHOW_TIME},
+}			members[] = {
+	{OUT_SEQ, "seq", SHOW_INT},
+	{OUT_KIND, "kind", SHOW_TEXT},
+	{OUT_NAME, "name", SHOW_TEXT},
+	{OUT_INPUT, "input", SHOW_JSON},
+	{OUT_QUEUE, "queue", SHOW_TEXT},
+	{OUT_TOKEN, "token", SHOW_UUID},
+	{OUT_RUN_ID, "run_id", SHOW_TEXT},
+	{OUT_ATTEMPT, "attempt", SHOW_INT},
+	{OUT_HEADERS, "headers", SHOW_JSON},
+	{OUT_TASK_ID, "task_id", SHOW_TEXT},
+	{OUT_PRIORITY, "priority", SHOW_INT},
+	{OUT_RECLAIMS, "reclaims", SHOW_INT},
+	{OUT_NAMESPACE, "namespace", SHOW_TEXT},
+	{OUT_LEASE_UNTIL, "lease_until", SHOW_TIME},
 };
 
 /* As to_jsonb() would have it. */
@@ -128,20 +130,20 @@ void
 durable_handout_push(const DurableHandout *handout, JsonbParseState **state)
 {
 	pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
-	for (int i = 0; i < OUT_COLUMNS; i++)
+	for (int i = 0; i < lengthof(members); i++)
 	{
-		const char *key = columns[i].key;
-		Datum		value = handout->values[i];
+		const char *key = members[i].key;
+		Datum		value = handout->values[members[i].column];
 
-		if (handout->nulls[i])
+		if (handout->nulls[members[i].column])
 			push_null(state, key);
-		else if (columns[i].as == SHOW_TEXT)
+		else if (members[i].as == SHOW_TEXT)
 			durable_json_add_text(state, key, DatumGetTextPCopy(value));
-		else if (columns[i].as == SHOW_INT)
+		else if (members[i].as == SHOW_INT)
 			durable_json_add_int(state, key, DatumGetInt32(value));
-		else if (columns[i].as == SHOW_JSON)
+		else if (members[i].as == SHOW_JSON)
 			durable_json_add_value(state, key, DatumGetJsonbPCopy(value));
-		else if (columns[i].as == SHOW_UUID)
+		else if (members[i].as == SHOW_UUID)
 			durable_json_add_string(state, key, DatumGetCString(DirectFunctionCall1(uuid_out, value)));
 		else
 			durable_json_add_string(state, key, JsonEncodeDateTime(palloc(MAXDATELEN + 1), value,

@@ -16,7 +16,9 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -121,6 +123,29 @@ history_has_grown(const DurableTurn *turn)
 	return grown;
 }
 
+/* Where an external turn's entries are, whatever is registered meanwhile. */
+static void
+keep_queue(DurableTurn *turn, const DurableRow *task)
+{
+	if (turn->external)
+		turn->workflow.queue = DatumGetTextPCopy(task->values[TASK_QUEUE]);
+}
+
+/* The locked version of an external turn's task. */
+static void
+keep_task(DurableTurn *turn, const DurableRow *task, TupleDesc desc)
+{
+	turn->task = palloc(sizeof(DurableRow));
+	*turn->task = *task;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!task->nulls[i] && !att->attbyval)
+			turn->task->values[i] = datumCopy(task->values[i], false, att->attlen);
+	}
+}
+
 /* The step's own claim, as settling it would find it. Its task goes. */
 static bool
 settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt)
@@ -159,15 +184,17 @@ lock_after_step(DurableTurn *turn, DurableRun *run)
 	int			attempt = 0;
 	bool		holds;
 
-	if (durable_run_has_ended(&run->row) || turn->history_end != after->history_end ||
+	if (durable_run_has_ended(&run->row) ||
 		durable_run_turn_state(&run->row) != TURN_PARKED || !run->row.nulls[RUN_FAN_NEXT])
 		return APPLY_LOST;
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
 		!task.nulls[TASK_LAST_LEASE] &&
 		DatumGetInt64(task.values[TASK_LAST_LEASE]) == after->turn_lease &&
-		durable_checkpoints_end(turn->run) == after->history_end &&
-		settle_step(turn, &by_id, &seq, &attempt);
+		durable_checkpoints_end(turn->run) == after->history_end;
+	if (holds)
+		keep_queue(turn, &task);
+	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
 	durable_probe_close(&by_id);
 	if (holds)
 	{
@@ -201,13 +228,18 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Durab
 		durable_task_held_by(&task, lease->id) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
 	if (holds)
+	{
 		grown = history_has_grown(turn);
+		keep_queue(turn, &task);
+	}
 	/* a turn that gets this far is progress: earlier lapses count no more */
 	if (holds && DatumGetInt32(task.values[TASK_RECLAIMS]) > 0)
 	{
 		durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
 		(void) durable_writer_update(&writer, &task, true);
 	}
+	else if (holds && turn->external)
+		keep_task(turn, &task, RelationGetDescr(writer.rel));
 	durable_writer_close(&writer);
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
@@ -668,24 +700,27 @@ first_wake(const DurableTurn *turn, bool *over)
 	return first;
 }
 
-/* Back to its queue at once, or only out of the round. */
+/* Back to its queue at once, or only out of the round. The row is locked. */
 static void
 leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
 {
 	DurableTables tables;
 	DurableProbe by_id;
-	DurableRow	task;
+	DurableRow	found;
+	DurableRow *task = turn->task;
 	TimestampTz now = durable_clock_now();
 	TM_Result	result = TM_Deleted;
 
 	durable_tables_init(&tables);
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
-	if (durable_task_find_number(&by_id, turn->run, &task))
+	if (task == NULL && durable_task_find_number(&by_id, turn->run, &found))
+		task = &found;
+	if (task != NULL)
 	{
-		durable_row_set(&task, TASK_LAST_LEASE, Int64GetDatum(lease->id));
+		durable_row_set(task, TASK_LAST_LEASE, Int64GetDatum(lease->id));
 		result = again ?
-			durable_outcome_requeue(&tables, &task, lease->id, now, now, true) :
-			durable_writer_update(durable_tables_get(&tables, TABLE_TASK), &task, true);
+			durable_outcome_requeue(&tables, task, lease->id, now, now, true) :
+			durable_writer_update(durable_tables_get(&tables, TABLE_TASK), task, true);
 	}
 	if (result != TM_Ok)
 		elog(ERROR, "a locked turn was changed by somebody else");

@@ -65,34 +65,28 @@ malformed(Decision *decision, char *problem)
 	refuse(decision, ERRCODE_INVALID_PARAMETER_VALUE, problem, NULL);
 }
 
-/*
- * The run without its history, and the queue of its turns. NULL: it has ended or
- * the task is gone.
- */
+/* The run without its history. NULL: it has ended. */
 static DurableTurn *
-load(int64 id, const DurableLease *lease)
+load(int64 id, const DurableLease *lease, const DurableAfterStep *after)
 {
 	DurableTurn *turn = palloc0(sizeof(DurableTurn));
-	DurableProbe by_id;
 	DurableRow	run;
-	DurableRow	task;
 	bool		alive;
 
 	turn->context = CurrentMemoryContext;
 	turn->external = true;
+	turn->after = after;
 	turn->run = id;
 	turn->awaited_first = turn->awaited_last = -1;
 	durable_snapshot_push();
-	durable_task_open_by_id(&by_id, GetActiveSnapshot());
-	alive = durable_run_read(id, &run) && !durable_run_has_ended(&run) &&
-		durable_task_find_number(&by_id, id, &task);
+	alive = durable_run_read(id, &run) && !durable_run_has_ended(&run);
 	if (alive)
 	{
 		turn->run_id = DatumGetTextPP(run.values[RUN_RUN_ID]);
 		turn->namespace = DatumGetTextPP(run.values[RUN_NAMESPACE]);
 		turn->priority = DatumGetInt32(run.values[RUN_PRIORITY]);
 		turn->wakes = durable_lease_wakes(lease, id);
-		turn->history_end = durable_checkpoints_end(id);
+		turn->history_end = after != NULL ? after->history_end : durable_checkpoints_end(id);
 		/* a run that was requeued starts again */
 		turn->started = !run.nulls[RUN_STARTED_AT] && durable_run_status(&run) != RUN_PENDING;
 		turn->headers = run.nulls[RUN_HEADERS] ? NULL : DatumGetJsonbP(run.values[RUN_HEADERS]);
@@ -105,10 +99,7 @@ load(int64 id, const DurableLease *lease)
 						   TextDatumGetCString(run.values[RUN_WORKFLOW])),
 					errdetail("Its turns are executed in the database."),
 					errhint("Hand the turn back with durable.release()."));
-		/* where its entries are, whatever is registered meanwhile */
-		turn->workflow.queue = DatumGetTextPCopy(task.values[TASK_QUEUE]);
 	}
-	durable_probe_close(&by_id);
 	durable_snapshot_pop();
 	return alive ? turn : NULL;
 }
@@ -591,12 +582,11 @@ finish(Decision *decision)
 static DurableApplied
 decide_once(int64 run, const DurableLease *lease, Jsonb *json, const DurableAfterStep *after)
 {
-	Decision	decision = {.turn = load(run, lease)};
+	Decision	decision = {.turn = load(run, lease, after)};
 	DurableTurn *turn = decision.turn;
 
 	if (turn == NULL)
 		return APPLY_LOST;
-	turn->after = after;
 	read_decision(&decision, json);
 	if (decision.problem == NULL)
 		place_others(&decision);
@@ -656,7 +646,7 @@ is_same_step(const DurableRecord *record, const DurableCheckpoint *checkpoint)
 static DurableApplied
 record_once(int64 run, const DurableLease *lease, const DurableRecord *record)
 {
-	DurableTurn *turn = load(run, lease);
+	DurableTurn *turn = load(run, lease, NULL);
 	DurableCheckpoint *checkpoint = palloc0(sizeof(DurableCheckpoint));
 
 	if (turn == NULL)

@@ -117,6 +117,7 @@ typedef struct DurableTurn
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
 	const DurableAfterStep *after;	/* not of a turn that was claimed */
+	DurableRow *task;			/* its task's row, once it is locked and if it is known */
 	List	   *waits;			/* the positions it waits for */
 	int			history_end;	/* one more than the run's last position */
 
