@@ -123,12 +123,15 @@ history_has_grown(const DurableTurn *turn)
 	return grown;
 }
 
-/* Where an external turn's entries are, whatever is registered meanwhile. */
+/* Where an external turn's entries are, whatever is registered meanwhile; and how many
+ * before it have added nothing, which its attempt counts. */
 static void
 keep_queue(DurableTurn *turn, const DurableRow *task)
 {
-	if (turn->external)
-		turn->workflow.queue = DatumGetTextPCopy(task->values[TASK_QUEUE]);
+	if (!turn->external)
+		return;
+	turn->workflow.queue = DatumGetTextPCopy(task->values[TASK_QUEUE]);
+	turn->idle_turns = DatumGetInt32(task->values[TASK_ATTEMPT]) - 1;
 }
 
 /* The locked version of an external turn's task. */
@@ -677,32 +680,81 @@ refresh_waits(DurableTurn *turn)
 	}
 }
 
+/* Whether what one wait is for is there; *wake_at is when a single one ends by itself. */
+static bool
+is_over(const DurableTurn *turn, const DurableWait *wait, TimestampTz now, TimestampTz *wake_at)
+{
+	bool		pending = false;
+
+	*wake_at = 0;
+	for (int i = wait->first; i <= wait->last; i++)
+	{
+		const DurableCheckpoint *checkpoint = durable_turn_at(turn, i);
+
+		if (wait->fail_fast && checkpoint->status == CHECKPOINT_FAILED)
+			return true;
+		pending |= checkpoint->kind == KIND_SLEEP ? checkpoint->wake_at > now :
+			checkpoint->status == CHECKPOINT_PENDING;
+		if (pending)
+			*wake_at = checkpoint->wake_at;
+	}
+	return !pending;
+}
+
 /* When the first of the waits ends by itself (0: none does); *over: one has ended
  * already, or there is none. */
 static TimestampTz
-first_wake(const DurableTurn *turn, bool *over)
+first_wake(const DurableTurn *turn, TimestampTz now, bool *over)
 {
-	TimestampTz now = durable_clock_now();
 	TimestampTz first = 0;
 	ListCell   *lc;
 
 	*over = turn->waits == NIL;
 	foreach(lc, turn->waits)
 	{
-		DurableCheckpoint *checkpoint = durable_turn_at(turn, lfirst_int(lc));
+		TimestampTz wake_at;
 
-		if (checkpoint->kind == KIND_SLEEP ? checkpoint->wake_at <= now :
-			checkpoint->status != CHECKPOINT_PENDING)
+		if (is_over(turn, lfirst(lc), now, &wake_at))
 			*over = true;
-		else if (checkpoint->wake_at != 0 && (first == 0 || checkpoint->wake_at < first))
-			first = checkpoint->wake_at;
+		else if (wake_at != 0 && (first == 0 || wake_at < first))
+			first = wake_at;
 	}
 	return first;
 }
 
+/* It waits for what its worker was told is there, and asks for nothing else: the same
+ * history would give the same decision for ever. */
+static bool
+is_idle(const DurableTurn *turn, const DurableLease *lease, const DurableRun *run)
+{
+	bool		over;
+
+	if (turn->after != NULL || turn->waits == NIL || turn->logs != NIL || turn->attributes != NULL ||
+		DatumGetInt32(run->row.values[RUN_WAKES]) != turn->wakes)
+		return false;
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		if (turn->history[i].unsaved)
+			return false;
+	}
+	(void) first_wake(turn, lease->claimed_at, &over);
+	return over;
+}
+
+/* The first of such turns follows at once, like any other; the worker may not have seen
+ * all. Then it takes longer each time: 0.1 s to 10 s. */
+static TimestampTz
+idle_until(const DurableTurn *turn)
+{
+	int			doublings = Min(turn->idle_turns - 1, 7);
+
+	return turn->idle_turns == 0 ? 0 :
+		durable_clock_now() + Min((100 * 1000) << doublings, 10 * USECS_PER_SEC);
+}
+
 /* Back to its queue at once, or only out of the round. The row is locked. */
 static void
-leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
+leave_round(DurableTurn *turn, const DurableLease *lease, bool again, int idle_turns)
 {
 	DurableTables tables;
 	DurableProbe by_id;
@@ -718,6 +770,7 @@ leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
 	if (task != NULL)
 	{
 		durable_row_set(task, TASK_LAST_LEASE, Int64GetDatum(lease->id));
+		durable_row_set(task, TASK_ATTEMPT, Int32GetDatum(idle_turns + 1));
 		result = again ?
 			durable_outcome_requeue(&tables, task, lease->id, now, now, true) :
 			durable_writer_update(durable_tables_get(&tables, TABLE_TASK), task, true);
@@ -727,6 +780,14 @@ leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
 	durable_probe_close(&by_id);
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
+}
+
+/* Whether something has come in since the turn was claimed that its decision must not
+ * miss. */
+static bool
+is_superseded(const DurableTurn *turn, const DurableRun *run)
+{
+	return turn->rests_on_latest && DatumGetInt32(run->row.values[RUN_WAKES]) != turn->wakes;
 }
 
 /* Its turn is parked, and is due again. */
@@ -739,39 +800,76 @@ wake_again(DurableTurn *turn, DurableRun *run)
 	durable_snapshot_pop();
 }
 
+/* What it waits for is parked on; when that is there, the turn is due again. */
+static bool
+suspend_external(DurableTurn *turn, DurableRun *run, TimestampTz idle_until)
+{
+	int64		recheck = write_history(turn, DURABLE_ALL_POSITIONS);
+	TimestampTz now = durable_clock_now();
+	bool		again;
+	TimestampTz wake_at = first_wake(turn, now, &again);
+
+	/* whatever came while the turn was out, the worker has not seen */
+	again = again || DatumGetInt32(run->row.values[RUN_WAKES]) != turn->wakes;
+	if (recheck != 0 && (wake_at == 0 || now + recheck < wake_at))
+		wake_at = now + recheck;
+	if (again && idle_until != 0)
+	{
+		again = false;
+		wake_at = idle_until;
+	}
+	if (!again)
+		park(turn, run, wake_at, result_awaited(turn));
+	else if (turn->after != NULL)
+		wake_again(turn, run);
+	else if (update_run(turn, run))
+		durable_run_update(run);
+	return again;
+}
+
 DurableApplied
 durable_apply_external(DurableTurn *turn, const DurableLease *lease)
 {
 	DurableRun	run;
-	TimestampTz wake_at;
-	int64		recheck;
 	bool		again;
+	bool		idle;
 	DurableApplied result = open_claimed(turn, lease, false, &run);
 
 	if (result != APPLIED)
 		return result;
 	refresh_waits(turn);
-	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
-	wake_at = first_wake(turn, &again);
-	/* whatever came while the turn was out, the worker has not seen */
-	again = again || DatumGetInt32(run.row.values[RUN_WAKES]) != turn->wakes;
-	if (recheck != 0 && (wake_at == 0 || durable_clock_now() + recheck < wake_at))
-		wake_at = durable_clock_now() + recheck;
-	if (!again)
-		park(turn, &run, wake_at, result_awaited(turn));
-	else if (turn->after != NULL)
-		wake_again(turn, &run);
-	else if (update_run(turn, &run))
-		durable_run_update(&run);
+	idle = is_idle(turn, lease, &run);
+	if (is_superseded(turn, &run) || (idle && turn->idle_turns >= DURABLE_IDLE_TURNS))
+	{
+		result = idle ? APPLY_STUCK : APPLY_SUPERSEDED;
+		close_claimed(&run);
+		return result;
+	}
+	again = suspend_external(turn, &run, idle ? idle_until(turn) : 0);
 	/* the fence of a parked turn: its task has left the round */
 	if (turn->after == NULL)
 	{
-		leave_round(turn, lease, again);
+		leave_round(turn, lease, again, idle ? turn->idle_turns + 1 : 0);
 		(void) end_claim(turn, lease);
 	}
 	close_claimed(&run);
 	CommandCounterIncrement();
 	return again ? APPLIED_GO_ON : APPLIED;
+}
+
+DurableApplied
+durable_apply_superseded(DurableTurn *turn, const DurableLease *lease)
+{
+	DurableRun	run;
+	DurableApplied result = open_claimed(turn, lease, false, &run);
+
+	if (result != APPLIED)
+		return result;
+	leave_round(turn, lease, true, 0);
+	(void) end_claim(turn, lease);
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return APPLIED_GO_ON;
 }
 
 typedef struct EndCheck
@@ -788,6 +886,8 @@ check_end(DurableRun *run, void *arg)
 	EndCheck   *check = arg;
 
 	check->result = lock_claim(check->turn, check->lease, !check->turn->external, run);
+	if (check->result == APPLIED && is_superseded(check->turn, run))
+		check->result = APPLY_SUPERSEDED;
 	if (check->result != APPLIED)
 		return false;
 	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);

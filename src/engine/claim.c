@@ -129,6 +129,17 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	round->lease.ids[round->lease.nids++] = id;
 }
 
+/* A session cannot execute the turns of external workflows. They are on queues that
+ * clients claim from; those of SQL bodies are not. */
+static bool
+is_for_others(const Round *round, DurableProbe *by_id, const DurableReadyScan *scan)
+{
+	DurableRow	task;
+
+	return round->claim->in_session && VARDATA_ANY(scan->queue)[0] != '#' &&
+		durable_task_find_number(by_id, scan->id, &task) && durable_task_is(&task, "turn");
+}
+
 static void
 take_ready(Round *round, Snapshot snapshot)
 {
@@ -143,7 +154,8 @@ take_ready(Round *round, Snapshot snapshot)
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
 	while ((scan = merge_best(&merge)) != NULL)
 	{
-		if (durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
+		if (!is_for_others(round, &by_id, scan) &&
+			durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
 		{
 			durable_ready_scan_taken(scan);
 			deliver(round, &by_id, scan->id, scan->queue);

@@ -55,6 +55,14 @@ typedef struct DurableOperation
 	text	   *version;
 } DurableOperation;
 
+/* Positions whose results a decision waits for: over when all are there, or one failed. */
+typedef struct DurableWait
+{
+	int			first;
+	int			last;
+	bool		fail_fast;
+} DurableWait;
+
 typedef struct DurableLogEntry
 {
 	int			seq;
@@ -118,7 +126,10 @@ typedef struct DurableTurn
 	bool		external;
 	const DurableAfterStep *after;	/* not of a turn that was claimed */
 	DurableRow *task;			/* its task's row, once it is locked and if it is known */
-	List	   *waits;			/* the positions it waits for */
+	List	   *waits;			/* DurableWait: what it waits for */
+	bool		rests_on_latest;	/* on nothing having come since it was claimed */
+	int			window_first;	/* where the run's fan with a window begins, or -1 */
+	int			idle_turns;		/* in a row, before this one, that added nothing */
 	int			history_end;	/* one more than the run's last position */
 
 	/* what it came to */
