@@ -49,6 +49,15 @@ function errorJson(error) {
   return json;
 }
 
+function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, timeoutMs, pickupTimeoutMs, queue, priority } = {}) {
+  return {
+    retries, backoff_ms: backoffMs, backoff_kind: backoffKind, backoff_max_ms: backoffMaxMs,
+    jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority,
+  };
+}
+
+const isPending = (recorded) => !recorded || recorded.status === 'pending';
+
 // ------------------------------------------------------------------ a turn --
 
 /** What a body sees. Each function but log() takes one position of the history. */
@@ -63,22 +72,32 @@ class Context {
   #turn;
 
   /** Dispatch a step to whoever serves its name, and wait for the result. */
-  step(name, input, { retries, backoffMs, backoffKind, backoffMaxMs, jitter, timeoutMs, pickupTimeoutMs, queue, priority } = {}) {
-    return this.#turn.wait('step', name, {
-      type: 'call', name, input, retries, backoff_ms: backoffMs, backoff_kind: backoffKind,
-      backoff_max_ms: backoffMaxMs, jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority,
-    });
-  }
+  step(name, input, options) { return this.#turn.wait('step', name, { type: 'call', name, input, ...stepOptions(options) }); }
 
-  /** The same step for many inputs; all results, or the first failure in their order. */
-  async stepAll(name, inputs, options) {
-    const first = this.#turn.next;
-    const steps = inputs.map((input) => this.step(name, input, options));
-    if (steps.length > 1) this.#turn.fans.push([first, first + steps.length - 1]);
-    const settled = await Promise.allSettled(steps);
+  /** Dispatch a step and go on; the handle for await(), awaitAll() and awaitAny(). */
+  stepAsync(name, input, options) { return this.#turn.ask(name, { type: 'call', name, input, ...stepOptions(options) }); }
+
+  await(handle) { return this.#turn.outcomeOf(handle); }
+
+  /** All results, or the first failure in their order. */
+  async awaitAll(handles) {
+    const [first, last] = [Math.min(...handles), Math.max(...handles)];
+    if (handles.length > 1 && last - first === handles.length - 1) this.#turn.fans.push([first, last]);
+    const settled = await Promise.allSettled(handles.map((handle) => this.await(handle)));
     const failed = settled.find((result) => result.status === 'rejected');
     if (failed) throw failed.reason;
     return settled.map((result) => result.value);
+  }
+
+  /** The first of the handles, in their order, that has ended. Nothing else may go on beside it. */
+  awaitAny(handles) { return this.#turn.any(handles); }
+
+  /**
+   * The same step for many inputs, at most maxInFlight at a time. mode: 'wait_all' gives all results or raises the
+   * first failure in their order, 'fail_fast' does not wait for the rest, 'settled' gives { status, value or error } of each.
+   */
+  stepAll(name, inputs, { mode = 'wait_all', maxInFlight, ...options } = {}) {
+    return this.#turn.fan(name, inputs, { mode, max_in_flight: maxInFlight, ...stepOptions(options) });
   }
 
   /** Run a function here. It is recorded before the turn ends, and may run again if that fails. */
@@ -90,6 +109,9 @@ class Context {
   transaction(name, fn, { input } = {}) {
     return this.#turn.local(name, input, fn, { retries: 1, transaction: true });
   }
+
+  /** What fn gives, recorded with the turn: for what a body may not decide by itself. */
+  sideEffect(fn) { return this.#turn.record('local', 'sideEffect', () => ({ type: 'record_step', name: 'sideEffect', output: fn() ?? null })); }
 
   sleep(ms) { return this.#turn.wait('sleep', 'sleep', { type: 'sleep', ms }); }
 
@@ -165,6 +187,7 @@ class Turn {
     Object.assign(this, { worker, task, history, follows, next: 0, commands: [], fans: [], busy: 0, fatal: null, started: performance.now() });
     this.historyEnd = follows?.historyEnd ?? task.input.history_end;
     this.known = new Map(follows?.known);   // what has been recorded since the history was handed out
+    this.open = new Map();         // what was asked for and nobody waits for
     this.blocked = new Set();
     this.ended = new Promise((resolve) => { this.end = resolve; });
   }
@@ -178,11 +201,13 @@ class Turn {
     if (this.fatal) throw new RunFailed('the run has failed');
     const seq = this.next++;
     const recorded = this.recorded(seq);
-    if (recorded && (recorded.kind !== kind || recorded.name !== name)) {
-      this.fatal = new NonDeterminism(this.task.run_id, seq, kind, name, recorded);
-      throw this.fatal;
-    }
+    if (recorded && (recorded.kind !== kind || recorded.name !== name)) throw this.mismatch(seq, kind, name, recorded);
     return { seq, recorded };
+  }
+
+  mismatch(seq, kind, name, recorded) {
+    this.fatal = new NonDeterminism(this.task.run_id, seq, kind, name, recorded);
+    return this.fatal;
   }
 
   /** Something that is known at once, and recorded with the turn. */
@@ -191,26 +216,84 @@ class Turn {
     if (recorded) return recorded.output;
     const made = typeof command === 'function' ? command() : command;
     this.commands.push({ ...made, seq });
-    this.known.set(seq, { kind, name, status: 'completed', output: made.value });
-    return made.value;
+    const output = made.value ?? made.output;
+    this.known.set(seq, { kind, name, status: 'completed', output });
+    return output;
   }
 
   /** Something that the run waits for, unless its outcome is there. */
   async wait(kind, name, command) {
     const { seq, recorded } = this.take(kind, name);
-    if (recorded?.status === 'completed') return recorded.output;
-    if (recorded?.status === 'failed') throw new StepFailed(recorded.error);
-    this.commands.push({ ...command, seq });
-    this.blocked.add(seq);
+    if (!isPending(recorded)) return this.outcome(recorded);
+    return this.block([{ ...command, seq }]);
+  }
+
+  outcome(recorded) {
+    if (recorded.status !== 'completed') throw new StepFailed(recorded.error);
+    return recorded.output;
+  }
+
+  /** The body stands here until a later turn. */
+  block(commands) {
+    for (const command of commands) {
+      if (!this.blocked.has(command.seq)) this.commands.push(command);
+      this.blocked.add(command.seq);
+      this.open.delete(command.seq);
+    }
     this.look();
     return new Promise(() => {});
+  }
+
+  /** Something with an outcome that somebody may wait for, or nobody. */
+  ask(name, command) {
+    const { seq, recorded } = this.take('step', name);
+    if (isPending(recorded)) this.open.set(seq, { ...command, seq });
+    return seq;
+  }
+
+  async outcomeOf(handle) {
+    const recorded = this.recorded(handle);
+    if (!isPending(recorded)) return this.outcome(recorded);
+    return this.block([this.open.get(handle)].filter(Boolean));
+  }
+
+  async any(handles) {
+    const { seq, recorded } = this.take('value', 'await_any');
+    if (recorded) return recorded.output;
+    const ended = handles.find((handle) => !isPending(this.recorded(handle)));
+    if (ended === undefined) {
+      this.chooses = true;
+      return this.block(handles.map((handle) => this.open.get(handle)).filter(Boolean));
+    }
+    this.commands.push({ type: 'await_any', seq, handle: ended });
+    this.known.set(seq, { kind: 'value', name: 'await_any', status: 'completed', output: ended });
+    return ended;
+  }
+
+  async fan(name, inputs, options) {
+    if (inputs.length === 0) return [];
+    const steps = inputs.map(() => this.take('step', name));
+    const [{ seq }] = steps;
+    const missing = steps.find(({ recorded }) => !recorded);
+    // the whole fan was recorded at once: a longer one is another
+    if (missing && steps[0].recorded) throw this.mismatch(missing.seq, 'step', name, { kind: 'another', name: 'fan' });
+    const failed = steps.find(({ recorded }) => recorded?.status === 'failed');
+    const pending = steps.filter(({ recorded }) => isPending(recorded));
+    const given = missing ? { inputs } : { count: inputs.length };
+    if (pending.length > 0 && !(failed && options.mode === 'fail_fast')) return this.block([{ type: 'call_all', seq, name, ...given, ...options }]);
+    if (pending.length > 0) this.commands.push({ type: 'call_off', seq, name, count: inputs.length });
+    for (const step of pending) this.known.set(step.seq, { kind: 'step', name, status: 'cancelled' });
+    if (options.mode === 'settled') {
+      return steps.map(({ recorded: { status, output, error } }) => (status === 'completed' ? { status, value: output ?? null } : { status: 'failed', error }));
+    }
+    if (failed) throw new StepFailed(failed.recorded.error);
+    return steps.map(({ recorded }) => recorded.output);
   }
 
   /** A step that is executed here. */
   async local(name, input, fn, { retries, backoffMs, transaction }) {
     const { seq, recorded } = this.take('local', name);
-    if (recorded?.status === 'completed') return recorded.output;
-    if (recorded?.status === 'failed') throw new StepFailed(recorded.error);
+    if (!isPending(recorded)) return this.outcome(recorded);
     if (this.follows) { this.end({ status: 'claim' }); return await new Promise(() => {}); }
     this.busy++;
     try {
@@ -238,6 +321,7 @@ class Turn {
       (error) => ({ status: 'failed', error: errorJson(error) }));
     const outcome = await Promise.race([finished, this.ended]);
     if (this.fatal instanceof NonDeterminism) return { status: 'failed', error: errorJson(this.fatal), commands: [] };
+    for (const [seq, command] of this.open) if (!this.recorded(seq)) this.commands.push({ ...command, await: false });
     const decision = { ...outcome, commands: this.commands };
     if (this.fatal) decision.commands.push(this.fatal);
     // one fan is all that the run waits for: wake it when the fan is done
@@ -248,6 +332,9 @@ class Turn {
 }
 
 // --------------------------------------------------------------- the worker --
+
+/** A handler (client, input, task) whose writes with the client are committed together with the step's result. */
+export function inTransaction(handler) { return Object.assign((...args) => handler(...args), { transaction: true }); }
 
 export class Worker {
   /**
@@ -455,7 +542,7 @@ export class Worker {
 
   /** Where all that a run waits for is one step that this worker serves, it may decide at once what comes after. */
   #keepWarm(turn, decision) {
-    if (decision.status !== 'continue' || turn.blocked.size !== 1) return;
+    if (decision.status !== 'continue' || turn.blocked.size !== 1 || turn.chooses) return;
     const [seq] = turn.blocked;
     const command = decision.commands.find((c) => c.seq === seq && c.type === 'call');
     if (!command || !(command.name in this.handlers)) return;
@@ -547,6 +634,7 @@ export class Worker {
 
   async #step({ task, abort: { signal }, worked }) {
     const handler = this.handlers[task.name];
+    if (handler?.transaction) return await this.#stepAndSettle(task, handler);
     const item = { task_id: task.task_id, token: task.token };
     try {
       if (!handler) throw Object.assign(new Error(`no handler for ${task.name}`), { retryable: false });
@@ -560,6 +648,22 @@ export class Worker {
     const result = await this.#handIn(item);
     if (result !== 2 && item.turn) this.warm.delete(task.run_id);
     if (result === 0) this.lost(task);
+  }
+
+  async #stepAndSettle(task, handler) {
+    const client = await this.pool.connect();
+    try {
+      await client.query('BEGIN');
+      const output = await handler(client, task.input, task);
+      const { rows: [{ kept }] } = await client.query('SELECT durable.complete($1, $2, $3) AS kept', [task.task_id, task.token, output === undefined ? null : JSON.stringify(output)]);
+      await client.query(kept ? 'COMMIT' : 'ROLLBACK');
+      if (!kept) this.lost(task);
+    } catch (error) {
+      await client.query('ROLLBACK').catch(() => {});
+      await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
+    } finally {
+      client.release();
+    }
   }
 
   lost(task) { this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}: refused, the claim was lost`); }
