@@ -53,6 +53,7 @@ return_task(const DurableRow *task, DurableLease *lease, void *arg)
 void
 durable_arg_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
 {
+	memset(claim, 0, sizeof(DurableClaim));
 	claim->queues = durable_arg_names(fcinfo, first, "queues", &claim->nqueues);
 	claim->lease = durable_arg_lease(fcinfo, first + 2);
 	claim->worker = durable_arg_name(fcinfo, first + 3, "worker", true);
