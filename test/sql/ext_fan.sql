@@ -171,7 +171,7 @@ BEGIN
 		attempt := (SELECT t.attempt FROM turn(waits('{"type": "call", "seq": 0, "name": "u"}')) t);
 		waits := (SELECT extract(epoch FROM wake_at - durable.engine_now()) FROM durable.run WHERE run_id = 'g' AND turn_state = 'delayed');
 		-- 0.1 s, 0.2 s, ... 10 s
-		as_long_as_that := waits <= least(0.1 * 2 ^ (i - 2), 10) AND waits > least(0.1 * 2 ^ (i - 2), 10) - 5;
+		as_long_as_that := i > 1 AND waits <= least(0.1 * 2 ^ (i - 2), 10) AND waits > least(0.1 * 2 ^ (i - 2), 10) - 5;
 		RETURN NEXT;
 	END LOOP;
 END $$;
