@@ -191,6 +191,13 @@ SELECT * FROM fan WHERE run_id LIKE 'z%';
 SELECT run_id, status, turn FROM runs WHERE run_id LIKE 'z%';
 SELECT count(*) AS delayed FROM durable.task_delayed;
 SELECT run_id FROM durable.claim('{w}', 10);
+-- those of a body that has such a queue are executed
+CREATE FUNCTION body(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"body"'::jsonb $$;
+SELECT durable.register_workflow('inside', 'ext_test.body', queue => 'w');
+SELECT durable.start('w', NULL, 'z3'), durable.start('inside', NULL, 'z4');
+CALL durable.work('{w}', duration => '0');
+SELECT run_id, status, output FROM durable.run WHERE run_id IN ('z3', 'z4') ORDER BY id;
+SELECT run_id FROM durable.claim('{w}', 10);
 
 SET client_min_messages = warning;
 DROP EXTENSION durable CASCADE;
