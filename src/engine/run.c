@@ -513,8 +513,10 @@ durable_run_signal(text *namespace, text *token, Jsonb *payload)
 		durable_snapshot_push();
 		if (durable_run_open(&run, id, true) == TM_Ok)
 		{
-			/* somebody may have been faster, or the wait timed out */
-			if (durable_waiter_remove(namespace, token, id, seq))
+			/* somebody may have been faster, or the wait timed out; a run that has ended
+			 * may have left a wait that was not its last */
+			if (durable_waiter_remove(namespace, token, id, seq) &&
+				!durable_run_has_ended(&run.row))
 			{
 				durable_snapshot_push();
 				durable_run_deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
