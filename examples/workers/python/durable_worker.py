@@ -360,8 +360,9 @@ class Worker:
         while not self.stopping.is_set():
             try:
                 connection = connection if connection and not connection.closed else self._connect()
-                for task in self._claim(connection):
-                    self._execute(connection, task)
+                task = self._claim(connection)
+                while task:
+                    task = self._execute(connection, task)
                 failures = 0
             except psycopg2.Error as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
@@ -371,31 +372,47 @@ class Worker:
             connection.close()
 
     def _claim(self, connection):
-        """At most one task, in self.held; none once the worker is stopping."""
+        """Waits for a task; None when there is none, or the worker is stopping."""
         thread = threading.get_ident()
         self.claiming.add(thread)
         try:
             if self.stopping.is_set():
-                return []
+                return None
             tasks, = self._row(connection, "CALL durable.wait_and_claim(%s, 1, %s, %s, %s, %s, NULL, %s)",
                                self.queues, datetime.timedelta(seconds=self.lease),
                                datetime.timedelta(seconds=self.poll), self.name, self.namespace, self.history)
-            with self.mutex:
-                self.held.update(((task["token"], task["task_id"]), task) for task in tasks or [])
-            return tasks or []
+            return self._hold(tasks)
         finally:
             self.claiming.discard(thread)
 
+    def _hold(self, tasks):
+        for task in tasks or []:
+            with self.mutex:
+                self.held[task["token"], task["task_id"]] = task
+            return task
+
     def _execute(self, connection, task):
-        key = task["token"], task["task_id"]
+        """Hands in what became of the task, and takes the next one in the same call."""
         try:
-            if task["kind"] == "turn":
-                self._turn(connection, task)
-            else:
-                self._step(connection, task)
+            outcome = self._turn(connection, task) if task["kind"] == "turn" else self._step(connection, task)
+            return self._exchange(connection, task, outcome) if outcome else None
         finally:
             with self.mutex:
-                del self.held[key]
+                del self.held[task["token"], task["task_id"]]
+
+    def _exchange(self, connection, task, outcome):
+        thread = threading.get_ident()
+        self.claiming.add(thread)
+        try:
+            settled = [{"task_id": task["task_id"], "token": task["token"], **outcome}]
+            (result,), tasks = self._row(connection, "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
+                                         json.dumps(settled), self.queues, 0 if self.stopping.is_set() else 1,
+                                         datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
+            if result == 0:
+                self._lost(task)
+            return self._hold(tasks)
+        finally:
+            self.claiming.discard(thread)
 
     # ---- turns
 
@@ -407,12 +424,13 @@ class Worker:
             if body is None:
                 raise RunFailed(error={"message": f'this worker has no workflow "{workflow}"', "code": "no_workflow"})
             output = body(ctx, task["input"].get("input"))
+            json.dumps(output)
             decision = without_none(status="completed", output=output)
         except TurnEnded:
             decision = without_none(status="continue", await_all=ctx.await_all)
         except Lost:
             self._lost(task)
-            return
+            return None
         except RunFailed as failed:
             decision = {"status": "failed", "error": failed.error}
             ctx.commands = [] if failed.error else ctx.commands + [failed.command]
@@ -421,10 +439,7 @@ class Worker:
         decision["commands"] = ctx.commands
         if decision["status"] == "completed":
             decision["commands"] += [{**command, "await": False} for command in ctx._open.values() if command["type"] == "call"]
-        applied, = self._row(connection, "SELECT durable.complete_turn(%s, %s, %s)",
-                             task["task_id"], task["token"], json.dumps(decision))
-        if not applied:
-            self._lost(task)
+        return {"decision": decision}
 
     def _lost(self, task):
         print(f"{task['kind']} {task['name']} of {task['run_id'] or task['task_id']}: refused, the claim was lost", file=sys.stderr)
@@ -506,27 +521,23 @@ class Worker:
         except Exception as error:
             with connection.cursor() as cursor:
                 cursor.execute("ROLLBACK")
-            self._row(connection, "SELECT durable.fail(%s, %s, %s)", task["task_id"], task["token"], json.dumps(error_json(error)))
-            return
+            return {"error": error_json(error)}
         if not kept:
             self._lost(task)
+        return None
 
     def _step(self, connection, task):
         handler = self.handlers.get(task["name"])
         if getattr(handler, "transaction", False):
-            self._step_and_settle(connection, task, handler)
-            return
+            return self._step_and_settle(connection, task, handler)
         try:
             if handler is None:
                 raise StepFailed({"message": f"no handler for {task['name']}", "retryable": False})
             output = handler(task["input"], task)
+            json.dumps(output)
         except Exception as error:
-            if not task.get("lost"):
-                self._row(connection, "SELECT durable.fail(%s, %s, %s)", task["task_id"], task["token"], json.dumps(error_json(error)))
-            return
-        settled, = self._row(connection, "SELECT durable.complete(%s, %s, %s)", task["task_id"], task["token"], self._json(output))
-        if not settled:
-            self._lost(task)
+            return None if task.get("lost") else {"error": error_json(error)}
+        return without_none(output=output)
 
     # ---- staying alive
 
