@@ -12,6 +12,8 @@
 import pg from 'pg';
 import { randomUUID } from 'node:crypto';
 
+/* Calls that hand in and claim, at once: while the server is at one the worker prepares the next. */
+const FLIGHTS = 2;
 const EPOCH_2000_US = 946684800000000;
 
 /** A step, signal or child that failed: code, details and so on are what was recorded. */
@@ -344,7 +346,7 @@ export class Worker {
    * the last runs; needs the privilege read. null: with all of them.
    */
   constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${process.pid}`,
-    concurrency = 10, prefetch = 16 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 1000, log = console.error } = {}) {
+    concurrency = 10, prefetch = 48 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, log = console.error } = {}) {
     Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
     this.stepQueues = this.queues.filter((queue) => queue in handlers);
@@ -433,7 +435,7 @@ export class Worker {
 
   #take(tasks) {
     for (const task of tasks ?? []) {
-      const entry = { key: `${task.token} ${task.task_id}`, task, abort: new AbortController() };
+      const entry = { key: `${task.token} ${task.task_id}`, task, get abort() { return (this.aborter ??= new AbortController()); } };
       entry.done = new Promise((resolve) => { entry.finish = resolve; });
       this.held.set(entry.key, entry);
       this.waiting.push(entry);
@@ -481,9 +483,9 @@ export class Worker {
 
   /** All that is done in one call, which brings the next tasks. Two of them at once keep both sides busy. */
   async #flush() {
-    if (this.outbox.length === 0 || this.flights === 2) return;
-    const half = this.flights === 0 ? Math.max(this.concurrency, Math.ceil(this.outbox.length / 2)) : Infinity;
-    const batch = this.outbox.splice(0, half);
+    if (this.outbox.length === 0 || this.flights === FLIGHTS) return;
+    const share = Math.max(this.concurrency, Math.ceil(this.outbox.length / (FLIGHTS - this.flights)));
+    const batch = this.outbox.splice(0, share);
     if (this.outbox.length > 0) setImmediate(() => this.#flush());
     this.flights++;
     try {
@@ -502,7 +504,7 @@ export class Worker {
   async #exchange(batch) {
     const room = this.#room();
     // what was begun goes on before more is begun, if there is any of it
-    const narrow = this.warm.size >= this.prefetch && !this.broad;
+    const narrow = 2 * this.warm.size >= Math.min(this.prefetch, this.keepRuns) && !this.broad;
     this.asked += room;
     try {
       const { rows: [{ results, tasks }] } = await this.pool.query({
@@ -632,16 +634,17 @@ export class Worker {
 
   // ---- steps and tasks
 
-  async #step({ task, abort: { signal }, worked }) {
+  async #step(entry) {
+    const { task, worked } = entry;
     const handler = this.handlers[task.name];
     if (handler?.transaction) return await this.#stepAndSettle(task, handler);
     const item = { task_id: task.task_id, token: task.token };
     try {
       if (!handler) throw Object.assign(new Error(`no handler for ${task.name}`), { retryable: false });
-      item.output = await handler(task.input, { ...task, signal });
+      item.output = await handler(task.input, { ...task, get signal() { return entry.abort.signal; } });
       item.turn = await this.#decideAfter(task, item.output);
     } catch (error) {
-      if (!this.running && signal.aborted) return;
+      if (!this.running && entry.abort.signal.aborted) return;
       item.error = errorJson(error);
     }
     worked();
