@@ -481,6 +481,16 @@ export class Worker {
     });
   }
 
+  /** … and something else instead when the database cannot take it: it is too large, or has a character that jsonb has not. */
+  async #handInOr(item, instead) {
+    try {
+      return await this.#handIn(item);
+    } catch (error) {
+      if (!/^(22|54)/.test(error.code)) throw error;
+      return this.#handIn({ task_id: item.task_id, token: item.token, ...instead(errorJson(error)) });
+    }
+  }
+
   /** All that is done in one call, which brings the next tasks. Two of them at once keep both sides busy. */
   async #flush() {
     if (this.outbox.length === 0 || this.flights === FLIGHTS) return;
@@ -536,7 +546,7 @@ export class Worker {
     if (decision.lost) return;
     if (decision.status !== 'continue') this.kept.delete(task.run_id);
     this.#keepWarm(turn, decision);
-    if (await this.#handIn({ task_id: task.task_id, token: task.token, decision }) === 0) {
+    if (await this.#handInOr({ task_id: task.task_id, token: task.token, decision }, (error) => ({ decision: { status: 'failed', error } })) === 0) {
       this.warm.delete(task.run_id);
       this.lost(task);
     }
@@ -547,7 +557,7 @@ export class Worker {
     if (decision.status !== 'continue' || turn.blocked.size !== 1 || turn.chooses) return;
     const [seq] = turn.blocked;
     const command = decision.commands.find((c) => c.seq === seq && c.type === 'call');
-    if (!command || !(command.name in this.handlers)) return;
+    if (!command || !this.stepQueues.includes(command.name)) return;
     this.warm.set(turn.task.run_id, { turn, seq, known: turn.known, historyEnd: Math.max(turn.historyEnd, turn.next) });
     if (this.warm.size > this.keepRuns) this.warm.delete(this.warm.keys().next().value);
   }
@@ -648,7 +658,7 @@ export class Worker {
       item.error = errorJson(error);
     }
     worked();
-    const result = await this.#handIn(item);
+    const result = await this.#handInOr(item, (error) => ({ error: { ...error, retryable: false } }));
     if (result !== 2 && item.turn) this.warm.delete(task.run_id);
     if (result === 0) this.lost(task);
   }
