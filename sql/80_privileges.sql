@@ -117,6 +117,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.work'),
 		('work', 'EXECUTE ON ROUTINE durable.complete_turn'),
 		('work', 'EXECUTE ON ROUTINE durable.record_step'),
+		('work', 'EXECUTE ON ROUTINE durable.exchange'),
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
 		('work', 'EXECUTE ON ROUTINE durable.side_effect'),
 		('work', 'EXECUTE ON ROUTINE durable.is_recorded'),

@@ -191,8 +191,8 @@ durable_run_wake(DurableRun *run)
 
 /* Who executes it is interrupted when that commits. The task may go back to its queue
  * meanwhile, for that takes no lock of the run: then once more. */
-void
-durable_run_drop_task(int64 id, TimestampTz delayed_until)
+static void
+drop_task(int64 id, TimestampTz delayed_until, bool parked)
 {
 	TM_Result	result = TM_Updated;
 
@@ -208,7 +208,7 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 		{
 			DurableWriter writer;
 
-			if (!durable_outcome_unlist(&task, delayed_until))
+			if (!parked && !durable_outcome_unlist(&task, delayed_until))
 				durable_executing_interrupt(id);
 			durable_writer_open(&writer, REL_TASK);
 			result = durable_writer_delete(&writer, &task.tid, true);
@@ -219,6 +219,12 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 		durable_probe_close(&by_id);
 		durable_snapshot_pop();
 	}
+}
+
+void
+durable_run_drop_task(int64 id, TimestampTz delayed_until)
+{
+	drop_task(id, delayed_until, false);
 }
 
 /* What the run was waiting for need not come any more. */
@@ -253,6 +259,8 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	bool		may_wait = !row->nulls[RUN_STARTED_AT];
 	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
 		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
+	/* in no list, and nobody executes it */
+	bool		parked = durable_run_turn_state(row) == TURN_PARKED;
 
 	durable_run_set_status(row, status);
 	durable_run_set_turn_state(row, TURN_NONE);
@@ -263,33 +271,20 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	durable_run_update(run);
 	if (may_wait && status != RUN_COMPLETED)
 		abandon_pending(row);
-	durable_run_drop_task(id, delayed_until);
+	drop_task(id, delayed_until, parked);
 }
 
-/* The waiting run's checkpoint gets the outcome. Its lock is held. attempts is 0
- * where nothing counts them. */
-static void
-deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
-		Jsonb *output, Jsonb *error)
+void
+durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
+					Jsonb *output, Jsonb *error)
 {
-	DurableWriter writer;
-	DurableCheckpoint checkpoint;
-	int64		id = DatumGetInt64(run->row.values[RUN_ID]);
+	DurableCheckpoint outcome = {
+		.seq = seq, .status = status, .output = output, .error = error, .attempts = attempts,
+		.finished_at = durable_clock_now()
+	};
 
-	if (durable_run_has_ended(&run->row) ||
-		!durable_checkpoint_find(id, seq, &checkpoint) ||
-		checkpoint.status != CHECKPOINT_PENDING)
-		return;
-	checkpoint.status = status;
-	checkpoint.output = output;
-	checkpoint.error = error;
-	checkpoint.wake_at = 0;
-	if (attempts > 0)
-		checkpoint.attempts = attempts;
-	checkpoint.finished_at = durable_clock_now();
-	durable_writer_open(&writer, REL_CHECKPOINT);
-	durable_checkpoint_write(&writer, id, &checkpoint);
-	durable_writer_close(&writer);
+	if (!durable_run_has_ended(&run->row))
+		durable_checkpoint_settle(DatumGetInt64(run->row.values[RUN_ID]), &outcome);
 }
 
 /* false: somebody else holds it. A run that is gone counts as open, with rel NULL. */
@@ -335,9 +330,9 @@ tell_waiting(DurableRun *waiting, int seq, text *token, text *namespace,
 		return;
 	durable_snapshot_push();
 	if (status == RUN_COMPLETED)
-		deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
+		durable_run_deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
 	else
-		deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
+		durable_run_deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
 	durable_run_wake(waiting);
 	durable_snapshot_pop();
 }
@@ -488,10 +483,10 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{
 		durable_snapshot_push();
-		deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
-				DatumGetInt32(task->values[TASK_ATTEMPT]),
-				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
-				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
+		durable_run_deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
+							DatumGetInt32(task->values[TASK_ATTEMPT]),
+							outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
+							outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
 		if (durable_step_result(tables, &run.row, seq, failed, &changed))
 			durable_run_wake(&run);
 		else if (changed)
@@ -518,11 +513,13 @@ durable_run_signal(text *namespace, text *token, Jsonb *payload)
 		durable_snapshot_push();
 		if (durable_run_open(&run, id, true) == TM_Ok)
 		{
-			/* somebody may have been faster, or the wait timed out */
-			if (durable_waiter_remove(namespace, token, id, seq))
+			/* somebody may have been faster, or the wait timed out; a run that has ended
+			 * may have left a wait that was not its last */
+			if (durable_waiter_remove(namespace, token, id, seq) &&
+				!durable_run_has_ended(&run.row))
 			{
 				durable_snapshot_push();
-				deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
+				durable_run_deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
 				durable_run_wake(&run);
 				durable_snapshot_pop();
 				woken = DatumGetTextPCopy(run.row.values[RUN_RUN_ID]);

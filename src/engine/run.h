@@ -17,6 +17,7 @@
 #include "utils/jsonb.h"
 
 #include "engine/tables.h"
+#include "store/checkpoint.h"
 #include "store/result.h"
 #include "store/run.h"
 #include "store/workflow.h"
@@ -49,6 +50,11 @@ extern void durable_run_insert_turn(const DurableRunSpec *spec, int64 id, Timest
 extern void durable_run_wake(DurableRun *run);
 /* Its next turn is due whatever comes in: clears what it waits for in a row. */
 extern void durable_run_awaits_nothing(DurableRow *row);
+
+/* The waiting run's checkpoint gets the outcome, if it is pending. The run is locked, an
+ * active snapshot newer than the lock. attempts is 0 where nothing counts them. */
+extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status,
+								int attempts, Jsonb *output, Jsonb *error);
 
 /* Ends a locked run: its turn task, its pending steps and waits go. */
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,

@@ -70,6 +70,10 @@ extern DurableCheckpoint *durable_checkpoints_tail(int64 run, int max, Size byte
 /* one more than the last position, or 0 */
 extern int	durable_checkpoints_end(int64 run);
 
+/* The row at outcome->seq, if it is pending, gets the status, output, error, time and,
+ * unless it is 0, number of attempts of the outcome. The run is locked. */
+extern void durable_checkpoint_settle(int64 run, const DurableCheckpoint *outcome);
+
 /* Inserts or updates the row, as "stored" says. The run is locked. */
 extern void durable_checkpoint_write(DurableWriter *writer, int64 run,
 									 DurableCheckpoint *checkpoint);

@@ -92,6 +92,8 @@ INSERT INTO contract VALUES
 	('record_step', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'seq integer', 'name text', 'output jsonb DEFAULT NULL::jsonb',
 		'error jsonb DEFAULT NULL::jsonb', 'input jsonb DEFAULT NULL::jsonb', 'attempts integer DEFAULT 1',
 		'started_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'finished_at timestamp with time zone DEFAULT NULL::timestamp with time zone']),
+	('exchange', 'f', 'v', 'record', ARRAY['settled jsonb', 'queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
+		'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'history integer DEFAULT NULL::integer']),
 	-- inside a body
 	('is_recorded', 'f', 'v', 'boolean', ARRAY['kind integer']),
 	('recorded', 'f', 'v', 'jsonb', ARRAY['name text']),
