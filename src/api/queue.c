@@ -20,6 +20,7 @@
 #include "base/json.h"
 #include "base/security.h"
 #include "engine/maintain.h"
+#include "engine/retention.h"
 #include "store/queue.h"
 
 DURABLE_FUNCTION(durable_pause_queue);
@@ -57,12 +58,13 @@ durable_sweep(PG_FUNCTION_ARGS)
 {
 	static const char *const names[] = {
 		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired",
-		"timed_out", "fired"
+		"timed_out", "fired", "signals_expired", "runs_deleted"
 	};
 	int64		counts[lengthof(names)] = {0};
 	DurableMaintained done = {0};
 	TimestampTz now = durable_clock_now();
 	int			max;
+	bool		more;
 
 	durable_require_writable("durable.sweep()");
 	max = durable_arg_count(fcinfo, 0, "max_work");
@@ -73,7 +75,8 @@ durable_sweep(PG_FUNCTION_ARGS)
 	counts[2] = done.rounds;
 	counts[6] = done.timed_out;
 	counts[7] = done.fired;
-	durable_maintain_old(now, max, &counts[3], &counts[4], &counts[5]);
+	durable_maintain_old(now, max, &counts[3], &counts[4], &counts[5], &counts[8]);
+	counts[9] = durable_retention_pass(now, max, &more);
 	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
 }
 

@@ -74,6 +74,8 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SCHEDULE_PKEY] = "schedule_pkey",
 	[IDX_SCHEDULE_NEXT_FIRE] = "schedule_next_fire",
 	[IDX_SCHEDULE_LAST_WINDOW] = "schedule_last_window",
+	[REL_RETENTION_DUE] = "retention_due",
+	[REL_RETENTION_POLICY] = "retention_policy",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

@@ -38,6 +38,7 @@
 #include "store/progress.h"
 #include "store/ready.h"
 #include "store/result.h"
+#include "store/signal.h"
 #include "store/task.h"
 
 int
@@ -356,8 +357,11 @@ durable_take_over_dead(TimestampTz now)
 
 void
 durable_maintain_old(TimestampTz now, int max, int64 *results, int64 *heartbeats,
-					 int64 *grants)
+					 int64 *grants, int64 *signals)
 {
+	if (durable_signal_retention >= 0)
+		*signals = durable_signals_expire(now - (int64) durable_signal_retention * USECS_PER_MINUTE,
+										  max);
 	durable_plan_begin();
 	if (durable_result_retention >= 0)
 		*results = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,

@@ -72,6 +72,6 @@ extern int	durable_take_over_dead(TimestampTz now);
 
 /* Deletes what nobody needs any more, at most "max" of each kind. */
 extern void durable_maintain_old(TimestampTz now, int max, int64 *results,
-								 int64 *heartbeats, int64 *grants);
+								 int64 *heartbeats, int64 *grants, int64 *signals);
 
 #endif							/* DURABLE_MAINTAIN_H */

@@ -26,6 +26,7 @@
 #include "base/guc.h"
 #include "base/wakeup.h"
 #include "engine/maintain.h"
+#include "engine/retention.h"
 #include "store/pause.h"
 #include "worker/demand.h"
 #include "worker/process.h"
@@ -41,6 +42,12 @@
 #define DEMAND_NET_US (5 * USECS_PER_SEC)
 #define NET_US (30 * USECS_PER_SEC)
 
+/* Runs are deleted that often, so many in a batch at most; between two batches is a pause
+ * of so many times what the last one took. */
+#define RETENTION_US USECS_PER_MINUTE
+#define RETENTION_ROWS 2000
+#define RETENTION_REST 4
+
 /* What is old is deleted that often, so much at a time. */
 #define OLD_US USECS_PER_MINUTE
 #define OLD_ROWS 10000
@@ -51,6 +58,7 @@ typedef struct Schedule
 	TimestampTz due;			/* the next, by the engine's clock */
 	TimestampTz next_net;
 	TimestampTz next_old;
+	TimestampTz next_retention;
 	TimestampTz next_demand;	/* when executors are looked at again by itself */
 	bool		paused;
 	bool		looked;			/* once at least */
@@ -130,18 +138,73 @@ move_what_is_due(Schedule *schedule, bool dead)
 	return schedule->due <= now;
 }
 
+/* In a catch block: what went wrong is undone and logged. Not the end of this process. */
+static void
+report_failure(Schedule *schedule, const char *what)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(schedule->context);
+	error = CopyErrorData();
+	FlushErrorState();
+	AbortOutOfAnyTransaction();
+	if (error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN || error->sqlerrcode == ERRCODE_CRASH_SHUTDOWN ||
+		error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(error);
+	ereport(WARNING,
+			errcode(error->sqlerrcode),
+			errmsg("durable %s failed: %s", what, error->message),
+			error->detail == NULL ? 0 : errdetail_internal("%s", error->detail),
+			errhint("It is tried again after a minute."));
+}
+
 static void
 delete_what_is_old(Schedule *schedule)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	int64		counts[3] = {0};
+	int64		counts[4] = {0};
 
 	if (now < schedule->next_old)
 		return;
 	durable_process_begin_transaction();
-	durable_maintain_old(durable_clock_now(), OLD_ROWS, &counts[0], &counts[1], &counts[2]);
+	durable_maintain_old(durable_clock_now(), OLD_ROWS, &counts[0], &counts[1], &counts[2],
+						 &counts[3]);
 	CommitTransactionCommand();
-	schedule->next_old = Max(counts[0], counts[1]) >= OLD_ROWS ? now : now + OLD_US;
+	schedule->next_old = Max(Max(counts[0], counts[1]), counts[3]) >= OLD_ROWS ? now : now + OLD_US;
+}
+
+/* Rests between two batches, so that retention takes a part of a processor only. What
+ * fails, for example because somebody's foreign key refers to a run, fails alone. */
+static void
+delete_runs(Schedule *schedule)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	bool		more = false;
+
+	if (since < schedule->next_retention)
+		return;
+	schedule->next_retention = since + RETENTION_US;
+	PG_TRY();
+	{
+		durable_process_begin_transaction();
+		check_database(schedule);
+		MemoryContextSwitchTo(schedule->context);
+		(void) durable_retention_pass(durable_clock_now(), RETENTION_ROWS, &more);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		report_failure(schedule, "retention");
+		more = false;
+	}
+	PG_END_TRY();
+	MemoryContextReset(schedule->context);
+	if (more)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		schedule->next_retention = now + RETENTION_REST * (now - since);
+	}
 }
 
 /* A clock that was put back does not put off the nets. */
@@ -152,6 +215,7 @@ follow_clock_back(Schedule *schedule)
 
 	schedule->next_net = Min(schedule->next_net, now + NET_US);
 	schedule->next_old = Min(schedule->next_old, now + OLD_US);
+	schedule->next_retention = Min(schedule->next_retention, now + RETENTION_US);
 	schedule->next_demand = Min(schedule->next_demand, now + DEMAND_NET_US);
 }
 
@@ -165,6 +229,8 @@ look(Schedule *schedule)
 		(reasons & ~SCHEDULER_LOOK_DEMAND) != 0;
 	bool		more = false;
 
+	if (schedule->looked)
+		delete_runs(schedule);
 	if (!timely && reasons == 0 && GetCurrentTimestamp() < schedule->next_demand)
 		return;
 	/* while there was no demand for long, it is answered at once */
@@ -193,7 +259,8 @@ static long
 sleep_time(const Schedule *schedule)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz until = Min(Min(schedule->next_net, schedule->next_old), schedule->next_demand);
+	TimestampTz until = Min(Min(schedule->next_net, schedule->next_old),
+							Min(schedule->next_retention, schedule->next_demand));
 	double		us = until - now;
 
 	us = Min(us, (double) schedule->due - (double) durable_clock_now());
