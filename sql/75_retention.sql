@@ -193,10 +193,11 @@ COMMENT ON FUNCTION durable.delete_locked_runs(bigint[], boolean) IS
 'internal: deletes runs and all that belongs to them; the tasks that are still out';
 
 -- Deletes the trees of which every run has ended and is locked by nobody else. The
--- roots that are gone, how many runs went with each, and the tasks that are still out.
+-- roots that are gone, how many runs went with each and in all, and the tasks that are
+-- still out.
 CREATE FUNCTION durable.delete_trees(
 	roots bigint[], wait boolean, listed boolean,
-	OUT gone bigint[], OUT sizes bigint[], OUT tasks bigint[])
+	OUT gone bigint[], OUT sizes bigint[], OUT deleted bigint, OUT tasks bigint[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -232,6 +233,7 @@ BEGIN
 	SELECT array_agg(t.root), array_agg(cardinality(t.runs)),
 		   (SELECT array_agg(DISTINCT d.run) FROM tree x CROSS JOIN unnest(x.runs) d(run))
 	  INTO gone, sizes, doomed FROM tree t;
+	deleted := COALESCE(cardinality(doomed), 0);
 	tasks := durable.delete_locked_runs(doomed, listed);
 END $$;
 COMMENT ON FUNCTION durable.delete_trees(bigint[], boolean, boolean) IS
@@ -406,9 +408,8 @@ BEGIN
 		deleted := 0;
 		RETURN;
 	END IF;
-	SELECT d.gone, d.sizes, d.tasks INTO gone, sizes, tasks
+	SELECT d.gone, d.sizes, d.deleted, d.tasks INTO gone, sizes, deleted, tasks
 	  FROM durable.delete_trees(roots, false, false) d;
-	SELECT COALESCE(sum(s), 0) INTO deleted FROM unnest(sizes) s;
 	UPDATE durable.retention_state s SET deleted = s.deleted + x.n
 	  FROM (SELECT y.policy, sum(y.size) AS n
 			  FROM (SELECT max(u.policy) AS policy, max(u.size) AS size
@@ -575,7 +576,7 @@ BEGIN
 	IF durable.archive_state($2) IS DISTINCT FROM $3 THEN
 		RETURN;
 	END IF;
-	SELECT COALESCE(d.sizes[1], 0), d.tasks INTO deleted, tasks
+	SELECT d.deleted, d.tasks INTO deleted, tasks
 	  FROM durable.delete_trees(ARRAY[$2], false, false) d;
 	INSERT INTO durable.retention_state AS s (policy, archiver, scanned, changed, deleted)
 	VALUES ($1, true, 0, false, archive_done.deleted)

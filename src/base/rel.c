@@ -75,6 +75,7 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SCHEDULE_NEXT_FIRE] = "schedule_next_fire",
 	[IDX_SCHEDULE_LAST_WINDOW] = "schedule_last_window",
 	[REL_RETENTION_DUE] = "retention_due",
+	[IDX_RETENTION_DUE] = "retention_due_pkey",
 	[REL_RETENTION_POLICY] = "retention_policy",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",

@@ -141,10 +141,9 @@ durable_run_delete(int64 id, int64 *live)
 {
 	for (;;)
 	{
-		DurableNumbers gone;
 		DurableNumbers tasks;
 		DurableNumbers alive;
-		int64		deleted = durable_trees_delete(&id, 1, true, &gone, &tasks);
+		int64		deleted = durable_trees_delete(&id, 1, true, &tasks);
 		DurableRow	row;
 		bool		exists;
 
@@ -200,7 +199,6 @@ durable_runs_purge(Jsonb *filter, text *namespace, bool force, int max_runs)
 	{
 		DurableNumbers found = durable_purge_find(filter, namespace, force, now, since,
 												  (int) (max_runs - deleted));
-		DurableNumbers gone;
 		DurableNumbers tasks;
 
 		CHECK_FOR_INTERRUPTS();
@@ -208,7 +206,7 @@ durable_runs_purge(Jsonb *filter, text *namespace, bool force, int max_runs)
 			break;
 		for (int i = 0; force && i < found.n; i++)
 			cancel_tree(found.values[i]);
-		deleted += durable_trees_delete(found.values, found.n, force, &gone, &tasks);
+		deleted += durable_trees_delete(found.values, found.n, force, &tasks);
 		drop_tasks(&tasks);
 		CommandCounterIncrement();
 		since = found.values[found.n - 1];

@@ -36,6 +36,26 @@ durable_retention_note_end(int64 run, TimestampTz finished_at)
 	durable_writer_close(&writer);
 }
 
+void
+durable_retention_note_again(int64 run, TimestampTz finished_at)
+{
+	Datum		keys[] = {TimestampTzGetDatum(finished_at), Int64GetDatum(run)};
+	DurableProbe probe;
+	DurableRow	row;
+
+	durable_probe_open(&probe, REL_RETENTION_DUE, IDX_RETENTION_DUE, durable_snapshot_push(), 2);
+	if (durable_probe_find(&probe, keys, &row))
+	{
+		DurableWriter writer;
+
+		durable_writer_open(&writer, REL_RETENTION_DUE);
+		(void) durable_writer_delete(&writer, &row.tid, false);
+		durable_writer_close(&writer);
+	}
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+}
+
 /* ------------------------------------------------------- columns of a result */
 
 static Datum
@@ -246,15 +266,13 @@ durable_retention_batch(TimestampTz now, int max_rows, DurableNumbers *tasks)
 static DurablePlan trees_plan = {
 	.name = "delete trees of runs",
 	.sql =
-	"SELECT (SELECT pg_catalog.sum(s)::bigint FROM pg_catalog.unnest(d.sizes) s), d.gone, d.tasks"
-	" FROM durable.delete_trees($1, $2, true) d",
+	"SELECT d.deleted, d.tasks FROM durable.delete_trees($1, $2, true) d",
 	.nargs = 2,
 	.argtypes = {INT8ARRAYOID, BOOLOID},
 };
 
 int64
-durable_trees_delete(const int64 *roots, int n, bool wait, DurableNumbers *gone,
-					 DurableNumbers *tasks)
+durable_trees_delete(const int64 *roots, int n, bool wait, DurableNumbers *tasks)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	Datum		values[] = {
@@ -265,8 +283,7 @@ durable_trees_delete(const int64 *roots, int n, bool wait, DurableNumbers *gone,
 	durable_plan_begin();
 	(void) durable_plan_run(&trees_plan, values, NULL);
 	deleted = number(0, 1);
-	*gone = numbers(0, 2, caller);
-	*tasks = numbers(0, 3, caller);
+	*tasks = numbers(0, 2, caller);
 	durable_plan_end();
 	return deleted;
 }

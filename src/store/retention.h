@@ -40,6 +40,10 @@ typedef struct DurableRetentionPolicy
 /* The run ends, in this transaction, and no other one has started it. */
 extern void durable_retention_note_end(int64 run, TimestampTz finished_at);
 
+/* The run goes on that has ended then. Waits for nobody: an entry that is left is found to
+ * be wrong. */
+extern void durable_retention_note_again(int64 run, TimestampTz finished_at);
+
 /* Stores it in place of the one of the same scope; its id. */
 extern int64 durable_retention_store(const DurableRetentionPolicy *policy, TimestampTz now);
 /* The namespace of the policy, or NULL. */
@@ -50,9 +54,8 @@ extern bool durable_retention_forget(int64 policy);
 extern bool durable_retention_is_due(TimestampTz now);
 /* One batch: how many runs are gone, and the tasks that they have still out. */
 extern int64 durable_retention_batch(TimestampTz now, int max_rows, DurableNumbers *tasks);
-/* Deletes trees that have ended; the numbers of the roots that are gone. */
-extern int64 durable_trees_delete(const int64 *roots, int n, bool wait, DurableNumbers *gone,
-								  DurableNumbers *tasks);
+/* Deletes those of the trees that have ended; how many runs are gone. */
+extern int64 durable_trees_delete(const int64 *roots, int n, bool wait, DurableNumbers *tasks);
 /* Of the run's tree, those that have not ended, ascending. */
 extern DurableNumbers durable_tree_live(int64 root);
 
