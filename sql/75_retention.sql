@@ -35,7 +35,7 @@ CREATE TABLE durable.retention_state (
 	scan_to			bigint,				-- … of those that were there; NULL: not begun
 	changed			boolean NOT NULL,	-- max_count: there are new members
 	deleted			bigint NOT NULL,
-	task			bigint,				-- archiver: the task that calls the function
+	task			bigint,				-- the one that calls the archive function
 	CONSTRAINT retention_state_pkey PRIMARY KEY (policy, archiver)
 ) USING heap WITH (fillfactor = 50);
 COMMENT ON TABLE durable.retention_state IS 'how far retention has come with each policy';
@@ -241,35 +241,47 @@ COMMENT ON FUNCTION durable.delete_trees(bigint[], boolean, boolean) IS
 
 -- ------------------------------------------------------------------ the pass
 
--- What a policy that was dropped leaves behind, and then itself.
-CREATE FUNCTION durable.retention_drop(now timestamptz, max_rows int) RETURNS bigint
+-- What a policy that was dropped leaves behind, and then itself. How many rows; the task
+-- that was to call its archive function.
+CREATE FUNCTION durable.retention_drop(
+	now timestamptz, max_rows int, OUT dropped bigint, OUT task bigint)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
 	old bigint;
-	n bigint;
 BEGIN
+	dropped := 0;
 	SELECT p.id INTO old FROM durable.retention_policy p
 	 WHERE p.dropped ORDER BY p.id LIMIT 1 FOR UPDATE SKIP LOCKED;
 	IF old IS NULL THEN
-		RETURN 0;
+		RETURN;
 	END IF;
 	DELETE FROM durable.retention_member m
 	 WHERE (m.policy, m.created_at, m.run) IN (
 		SELECT x.policy, x.created_at, x.run FROM durable.retention_member x
-		 WHERE x.policy = old LIMIT max_rows);
-	GET DIAGNOSTICS n = ROW_COUNT;
-	IF n < max_rows THEN
+		 WHERE x.policy = old LIMIT max_rows FOR UPDATE SKIP LOCKED);
+	GET DIAGNOSTICS dropped = ROW_COUNT;
+	IF dropped = 0 THEN
 		-- what waited for its function may fall under another policy
-		WITH gone AS (DELETE FROM durable.retention_archive a
-					   WHERE a.policy = old RETURNING a.run)
+		WITH gone AS (
+			DELETE FROM durable.retention_archive a
+			 WHERE a.policy = old AND a.run IN (
+				SELECT x.run FROM durable.retention_archive x
+				 WHERE x.policy = old LIMIT max_rows FOR UPDATE SKIP LOCKED)
+			RETURNING a.run)
 		INSERT INTO durable.retention_due (look_at, run)
 		SELECT now, g.run FROM gone g ON CONFLICT DO NOTHING;
+		GET DIAGNOSTICS dropped = ROW_COUNT;
+	END IF;
+	-- what somebody else is deleting is still to be seen
+	IF NOT EXISTS (SELECT FROM durable.retention_member m WHERE m.policy = old)
+	   AND NOT EXISTS (SELECT FROM durable.retention_archive a WHERE a.policy = old) THEN
+		SELECT s.task INTO task FROM durable.retention_state s WHERE s.policy = old AND NOT s.archiver;
 		DELETE FROM durable.retention_state s WHERE s.policy = old;
 		DELETE FROM durable.retention_policy p WHERE p.id = old;
+		dropped := dropped + 1;
 	END IF;
-	RETURN n + 1;
 END $$;
 COMMENT ON FUNCTION durable.retention_drop(timestamptz, int) IS
 'internal: forgets dropped retention policies, little by little';
@@ -320,6 +332,9 @@ BEGIN
 		INSERT INTO durable.retention_member AS x (policy, created_at, run)
 		SELECT m.policy, m.created_at, m.run FROM durable.retention_match m
 		 WHERE m.run = ANY (runs) AND m.max_count IS NOT NULL
+		   -- the insertion would wait for who is deleting that row
+		   AND NOT EXISTS (SELECT FROM durable.retention_member y
+							WHERE y.policy = m.policy AND y.created_at = m.created_at AND y.run = m.run)
 		ON CONFLICT DO NOTHING RETURNING x.policy)
 	UPDATE durable.retention_state s SET changed = true
 	 WHERE NOT s.changed AND NOT s.archiver AND s.policy IN (SELECT a.policy FROM added a);
@@ -370,7 +385,7 @@ BEGIN
 		 WHERE (m.policy, m.created_at, m.run) IN (
 			SELECT x.policy, x.created_at, x.run FROM durable.retention_member x
 			 WHERE x.policy = p.id AND x.created_at < cutoff
-			 ORDER BY x.created_at, x.run LIMIT max_rows)
+			 ORDER BY x.created_at, x.run LIMIT max_rows FOR UPDATE SKIP LOCKED)
 		RETURNING m.run)
 	SELECT array_agg(o.run) INTO old FROM old o;
 	IF COALESCE(cardinality(old), 0) < max_rows THEN
@@ -401,6 +416,8 @@ BEGIN
 	  FROM unnest(runs, policies, archives) u(run, policy, archives)
 	  JOIN durable.run r ON r.id = u.run AND r.finished_at IS NOT NULL
 	 WHERE u.archives
+	   AND NOT EXISTS (SELECT FROM durable.retention_archive a
+						WHERE a.policy = u.policy AND a.run = u.run)
 	ON CONFLICT DO NOTHING;
 	SELECT array_agg(u.run) INTO roots
 	  FROM unnest(runs, archives) u(run, archives) WHERE NOT u.archives;
@@ -430,9 +447,10 @@ END $$;
 COMMENT ON FUNCTION durable.retention_remove(bigint[], bigint[], boolean[], timestamptz) IS
 'internal: deletes what retention policies say, or leaves it to their archive functions';
 
--- One batch. The tasks that runs which are deleted have still out.
+-- One batch. The tasks that are to be dropped; whether there was anything to do that
+-- nobody else holds (done).
 CREATE FUNCTION durable.retention_pass(
-	now timestamptz, max_rows int, OUT deleted bigint, OUT tasks bigint[])
+	now timestamptz, max_rows int, OUT deleted bigint, OUT tasks bigint[], OUT done bigint)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -442,15 +460,17 @@ DECLARE
 	runs bigint[];
 	policies bigint[];
 	archives boolean[];
+	drop_task bigint;
 BEGIN
 	deleted := 0;
-	PERFORM durable.retention_drop(now, max_rows);
+	SELECT d.dropped, d.task INTO done, drop_task FROM durable.retention_drop(now, max_rows) d;
 	looked := durable.retention_scan(max_rows);
 	IF EXISTS (SELECT FROM durable.retention_policy p WHERE NOT p.dropped) THEN
 		WITH gone AS (
 			DELETE FROM durable.retention_due d WHERE (d.look_at, d.run) IN (
 				SELECT x.look_at, x.run FROM durable.retention_due x
-				 WHERE x.look_at <= now ORDER BY x.look_at, x.run LIMIT max_rows)
+				 WHERE x.look_at <= now ORDER BY x.look_at, x.run LIMIT max_rows
+				   FOR UPDATE SKIP LOCKED)
 			RETURNING d.run)
 		SELECT array_agg(DISTINCT g.run) INTO due FROM gone g;
 	END IF;
@@ -465,6 +485,11 @@ BEGIN
 		SELECT r.deleted, r.tasks INTO deleted, tasks
 		  FROM durable.retention_remove(runs, policies, archives, now) r;
 	END IF;
+	IF drop_task IS NOT NULL THEN
+		tasks := tasks || drop_task;
+	END IF;
+	done := done + COALESCE(cardinality(due), 0) + COALESCE(cardinality(runs), 0)
+		+ CASE WHEN looked IS NULL THEN 0 ELSE 1 END;
 END $$;
 COMMENT ON FUNCTION durable.retention_pass(timestamptz, int) IS
 'internal: one batch of what retention has to do';

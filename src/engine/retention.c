@@ -40,7 +40,6 @@
 
 /* What a batch should take. */
 #define BATCH_US (20 * USECS_PER_SEC / 1000)
-#define BATCH_MIN 10
 #define BATCH_MAX 2000
 
 /* How many runs and trees a batch of this session takes. */
@@ -106,12 +105,14 @@ queue_archivers(TimestampTz now)
 
 /* The next batch takes what the last one could have done in its time. */
 static void
-adapt(TimestampTz since)
+adapt(TimestampTz since, int64 done)
 {
 	int64		took = Max(GetCurrentTimestamp() - since, 1);
 	double		fits = (double) batch_size * BATCH_US / took;
 
-	batch_size = (int) Max(BATCH_MIN, Min(Min(fits, batch_size * 2.0), BATCH_MAX));
+	/* one that was not full tells only that it took too long */
+	if (took > BATCH_US || done >= batch_size)
+		batch_size = (int) Max(1, Min(Min(fits, batch_size * 2.0), BATCH_MAX));
 }
 
 int64
@@ -120,17 +121,18 @@ durable_retention_pass(TimestampTz now, int max, bool *more)
 	TimestampTz since = GetCurrentTimestamp();
 	DurableNumbers tasks;
 	int64		deleted;
+	int64		done;
 
 	*more = false;
 	/* somebody may have changed a run since the transaction's snapshot was taken */
 	if (IsolationUsesXactSnapshot() || !durable_retention_is_due(now) || !take_turn())
 		return 0;
-	deleted = durable_retention_batch(now, Min(max, batch_size), &tasks);
+	deleted = durable_retention_batch(now, Min(max, batch_size), &tasks, &done);
 	drop_tasks(&tasks);
 	queue_archivers(now);
 	CommandCounterIncrement();
-	adapt(since);
-	*more = durable_retention_is_due(now);
+	adapt(since, done);
+	*more = done > 0 && durable_retention_is_due(now);
 	return deleted;
 }
 

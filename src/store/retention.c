@@ -212,7 +212,7 @@ durable_retention_forget(int64 policy)
 	"  AND a.not_before OPERATOR(pg_catalog.<=) $1)" \
 	" AND EXISTS (SELECT FROM pg_catalog.pg_roles o WHERE o.oid OPERATOR(pg_catalog.=) p.owner)" \
 	" AND NOT EXISTS (SELECT FROM durable.retention_state s, durable.task t" \
-	"  WHERE s.policy OPERATOR(pg_catalog.=) p.id AND s.archiver" \
+	"  WHERE s.policy OPERATOR(pg_catalog.=) p.id AND NOT s.archiver" \
 	"  AND t.id OPERATOR(pg_catalog.=) s.task)"
 
 static DurablePlan is_due_plan = {
@@ -243,13 +243,13 @@ durable_retention_is_due(TimestampTz now)
 
 static DurablePlan batch_plan = {
 	.name = "retention",
-	.sql = "SELECT b.deleted, b.tasks FROM durable.retention_pass($1, $2) b",
+	.sql = "SELECT b.deleted, b.tasks, b.done FROM durable.retention_pass($1, $2) b",
 	.nargs = 2,
 	.argtypes = {TIMESTAMPTZOID, INT4OID},
 };
 
 int64
-durable_retention_batch(TimestampTz now, int max_rows, DurableNumbers *tasks)
+durable_retention_batch(TimestampTz now, int max_rows, DurableNumbers *tasks, int64 *done)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	Datum		values[] = {TimestampTzGetDatum(now), Int32GetDatum(max_rows)};
@@ -259,6 +259,7 @@ durable_retention_batch(TimestampTz now, int max_rows, DurableNumbers *tasks)
 	(void) durable_plan_run(&batch_plan, values, NULL);
 	deleted = number(0, 1);
 	*tasks = numbers(0, 2, caller);
+	*done = number(0, 3);
 	durable_plan_end();
 	return deleted;
 }
@@ -346,9 +347,8 @@ durable_archivers_due(TimestampTz now, DurableArchiver **archivers)
 static DurablePlan set_task_plan = {
 	.name = "task of an archive function",
 	.sql =
-	"INSERT INTO durable.retention_state (policy, archiver, scanned, changed, deleted, task)"
-	" VALUES ($1, true, 0, false, 0, $2)"
-	" ON CONFLICT ON CONSTRAINT retention_state_pkey DO UPDATE SET task = excluded.task",
+	"UPDATE durable.retention_state s SET task = $2"
+	" WHERE s.policy OPERATOR(pg_catalog.=) $1 AND NOT s.archiver",
 	.nargs = 2,
 	.argtypes = {INT8OID, INT8OID},
 };
@@ -367,7 +367,7 @@ static DurablePlan archiver_plan = {
 	.name = "policy of an archive task",
 	.sql =
 	"SELECT s.policy FROM durable.retention_state s"
-	" WHERE s.task OPERATOR(pg_catalog.=) $1 AND s.archiver",
+	" WHERE s.task OPERATOR(pg_catalog.=) $1 AND NOT s.archiver",
 	.nargs = 1,
 	.argtypes = {INT8OID},
 };

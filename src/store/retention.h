@@ -52,8 +52,10 @@ extern text *durable_retention_namespace(int64 policy);
 extern bool durable_retention_forget(int64 policy);
 
 extern bool durable_retention_is_due(TimestampTz now);
-/* One batch: how many runs are gone, and the tasks that they have still out. */
-extern int64 durable_retention_batch(TimestampTz now, int max_rows, DurableNumbers *tasks);
+/* One batch: how many runs are gone, and the tasks that are to be dropped. *done: on how
+ * many things that nobody else holds. */
+extern int64 durable_retention_batch(TimestampTz now, int max_rows, DurableNumbers *tasks,
+									 int64 *done);
 /* Deletes those of the trees that have ended; how many runs are gone. */
 extern int64 durable_trees_delete(const int64 *roots, int n, bool wait, DurableNumbers *tasks);
 /* Of the run's tree, those that have not ended, ascending. */
