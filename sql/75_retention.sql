@@ -257,19 +257,20 @@ BEGIN
 	IF old IS NULL THEN
 		RETURN;
 	END IF;
-	DELETE FROM durable.retention_member m
-	 WHERE (m.policy, m.created_at, m.run) IN (
+	WITH gone AS MATERIALIZED (
 		SELECT x.policy, x.created_at, x.run FROM durable.retention_member x
-		 WHERE x.policy = old LIMIT max_rows FOR UPDATE SKIP LOCKED);
+		 WHERE x.policy = old LIMIT max_rows FOR UPDATE SKIP LOCKED)
+	DELETE FROM durable.retention_member m USING gone g
+	 WHERE m.policy = g.policy AND m.created_at = g.created_at AND m.run = g.run;
 	GET DIAGNOSTICS dropped = ROW_COUNT;
 	IF dropped = 0 THEN
 		-- what waited for its function may fall under another policy
-		WITH gone AS (
-			DELETE FROM durable.retention_archive a
-			 WHERE a.policy = old AND a.run IN (
-				SELECT x.run FROM durable.retention_archive x
-				 WHERE x.policy = old LIMIT max_rows FOR UPDATE SKIP LOCKED)
-			RETURNING a.run)
+		WITH listed AS MATERIALIZED (
+			SELECT x.run FROM durable.retention_archive x
+			 WHERE x.policy = old LIMIT max_rows FOR UPDATE SKIP LOCKED),
+		gone AS (
+			DELETE FROM durable.retention_archive a USING listed l
+			 WHERE a.policy = old AND a.run = l.run RETURNING a.run)
 		INSERT INTO durable.retention_due (look_at, run)
 		SELECT now, g.run FROM gone g ON CONFLICT DO NOTHING;
 		GET DIAGNOSTICS dropped = ROW_COUNT;
@@ -380,12 +381,13 @@ BEGIN
 							  WHERE y.run = x.run AND y.policy = p.id OFFSET 0) y
 		 OFFSET p.max_count - 1 LIMIT 1;
 	END IF;
-	WITH old AS (
-		DELETE FROM durable.retention_member m
-		 WHERE (m.policy, m.created_at, m.run) IN (
-			SELECT x.policy, x.created_at, x.run FROM durable.retention_member x
-			 WHERE x.policy = p.id AND x.created_at < cutoff
-			 ORDER BY x.created_at, x.run LIMIT max_rows FOR UPDATE SKIP LOCKED)
+	WITH past AS MATERIALIZED (
+		SELECT x.created_at, x.run FROM durable.retention_member x
+		 WHERE x.policy = p.id AND x.created_at < cutoff
+		 ORDER BY x.created_at, x.run LIMIT max_rows FOR UPDATE SKIP LOCKED),
+	old AS (
+		DELETE FROM durable.retention_member m USING past x
+		 WHERE m.policy = p.id AND m.created_at = x.created_at AND m.run = x.run
 		RETURNING m.run)
 	SELECT array_agg(o.run) INTO old FROM old o;
 	IF COALESCE(cardinality(old), 0) < max_rows THEN
@@ -466,12 +468,13 @@ BEGIN
 	SELECT d.dropped, d.task INTO done, drop_task FROM durable.retention_drop(now, max_rows) d;
 	looked := durable.retention_scan(max_rows);
 	IF EXISTS (SELECT FROM durable.retention_policy p WHERE NOT p.dropped) THEN
-		WITH gone AS (
-			DELETE FROM durable.retention_due d WHERE (d.look_at, d.run) IN (
-				SELECT x.look_at, x.run FROM durable.retention_due x
-				 WHERE x.look_at <= now ORDER BY x.look_at, x.run LIMIT max_rows
-				   FOR UPDATE SKIP LOCKED)
-			RETURNING d.run)
+		WITH first AS MATERIALIZED (
+			SELECT x.look_at, x.run FROM durable.retention_due x
+			 WHERE x.look_at <= now ORDER BY x.look_at, x.run LIMIT max_rows
+			   FOR UPDATE SKIP LOCKED),
+		gone AS (
+			DELETE FROM durable.retention_due d USING first x
+			 WHERE d.look_at = x.look_at AND d.run = x.run RETURNING d.run)
 		SELECT array_agg(DISTINCT g.run) INTO due FROM gone g;
 	END IF;
 	SELECT array_agg(x.run), array_agg(x.policy), array_agg(x.archives)
@@ -503,16 +506,15 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 BEGIN
+	SELECT x.run INTO run FROM durable.retention_archive x
+	 WHERE x.policy = $1 AND x.not_before <= $2
+	 ORDER BY x.not_before LIMIT 1 FOR UPDATE SKIP LOCKED;
 	UPDATE durable.retention_archive a
 	   SET failures = a.failures + 1, failed_at = $2,
 		   not_before = $2 + '1 min'::interval * power(2, least(a.failures, 10)),
 		   error = CASE WHEN a.failures > 0 THEN
 				   COALESCE(a.error, 'the session that called the archive function ended') END
-	  FROM (SELECT x.run FROM durable.retention_archive x
-			 WHERE x.policy = $1 AND x.not_before <= $2
-			 ORDER BY x.not_before LIMIT 1 FOR UPDATE SKIP LOCKED) n
-	 WHERE a.policy = $1 AND a.run = n.run
-	RETURNING a.run INTO run;
+	 WHERE a.policy = $1 AND a.run = archive_next.run;
 	SELECT p.archive INTO archive FROM durable.retention_policy p
 	 WHERE p.id = $1 AND NOT p.dropped AND p.archive IS NOT NULL;
 END $$;

@@ -10,7 +10,6 @@
  *
  * Batches of retention are made one after another, whoever makes them; that saves
  * them from looking at the same runs, and a policy that is new to one is new to all.
- * A batch takes as many runs as the last one could in its time.
  *
  * No user code is called here: runs whose policy has an archive function are left to a
  * task in the queue of the policy's owner (archive.c).
@@ -42,7 +41,7 @@
 #define BATCH_US (20 * USECS_PER_SEC / 1000)
 #define BATCH_MAX 2000
 
-/* How many runs and trees a batch of this session takes. */
+/* How many runs a batch takes. */
 static int	batch_size = 100;
 
 /* To the end of the transaction; false: another session has it. */
@@ -103,22 +102,9 @@ queue_archivers(TimestampTz now)
 		queue_archiver(&archivers[i], now);
 }
 
-/* The next batch takes what the last one could have done in its time. */
-static void
-adapt(TimestampTz since, int64 done)
-{
-	int64		took = Max(GetCurrentTimestamp() - since, 1);
-	double		fits = (double) batch_size * BATCH_US / took;
-
-	/* one that was not full tells only that it took too long */
-	if (took > BATCH_US || done >= batch_size)
-		batch_size = (int) Max(1, Min(Min(fits, batch_size * 2.0), BATCH_MAX));
-}
-
 int64
 durable_retention_pass(TimestampTz now, int max, bool *more)
 {
-	TimestampTz since = GetCurrentTimestamp();
 	DurableNumbers tasks;
 	int64		deleted;
 	int64		done;
@@ -127,12 +113,25 @@ durable_retention_pass(TimestampTz now, int max, bool *more)
 	/* somebody may have changed a run since the transaction's snapshot was taken */
 	if (IsolationUsesXactSnapshot() || !durable_retention_is_due(now) || !take_turn())
 		return 0;
-	deleted = durable_retention_batch(now, Min(max, batch_size), &tasks, &done);
+	deleted = durable_retention_batch(now, max, &tasks, &done);
 	drop_tasks(&tasks);
 	queue_archivers(now);
 	CommandCounterIncrement();
-	adapt(since, done);
 	*more = done > 0 && durable_retention_is_due(now);
+	return deleted;
+}
+
+int64
+durable_retention_go_on(TimestampTz now, bool *more)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	int64		deleted = durable_retention_pass(now, batch_size, more);
+	int64		took = Max(GetCurrentTimestamp() - since, 1);
+	double		fits = (double) batch_size * BATCH_US / took;
+
+	/* one that was the last tells only that it took too long */
+	if (took > BATCH_US || *more)
+		batch_size = (int) Max(1, Min(Min(fits, batch_size * 2.0), BATCH_MAX));
 	return deleted;
 }
 

@@ -19,6 +19,9 @@
  * snapshot per transaction. */
 extern int64 durable_retention_pass(TimestampTz now, int max, bool *more);
 
+/* The same with as many as the last batch could have had in a fixed time. */
+extern int64 durable_retention_go_on(TimestampTz now, bool *more);
+
 /* Deletes a run's tree; waits for who holds a run of it. Returns how many runs are gone,
  * 0 when there is none of this number, -1 when *live, of the tree, has not ended. */
 extern int64 durable_run_delete(int64 id, int64 *live);

@@ -42,10 +42,9 @@
 #define DEMAND_NET_US (5 * USECS_PER_SEC)
 #define NET_US (30 * USECS_PER_SEC)
 
-/* Runs are deleted that often, so many in a batch at most; between two batches is a pause
- * of so many times what the last one took. */
+/* Runs are deleted that often; between two batches is a pause of so many times what the
+ * last one took. */
 #define RETENTION_US USECS_PER_MINUTE
-#define RETENTION_ROWS 2000
 #define RETENTION_REST 4
 
 /* What is old is deleted that often, so much at a time. */
@@ -189,7 +188,7 @@ delete_runs(Schedule *schedule)
 		durable_process_begin_transaction();
 		check_database(schedule);
 		MemoryContextSwitchTo(schedule->context);
-		(void) durable_retention_pass(durable_clock_now(), RETENTION_ROWS, &more);
+		(void) durable_retention_go_on(durable_clock_now(), &more);
 		CommitTransactionCommand();
 	}
 	PG_CATCH();
