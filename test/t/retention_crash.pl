@@ -45,7 +45,11 @@ $node->safe_psql('postgres', q{
 		FOR n IN 1 .. 100000 LOOP
 			INSERT INTO started SELECT durable.start(w, to_jsonb(n), concat_ws('-', mark, w, n)) FROM unnest('{plain,family,unkept}'::text[]) w;
 			COMMIT;
-			PERFORM pg_sleep(0.002);
+			-- no more than the others can do
+			WHILE (SELECT count(*) FROM durable.run) > 200 LOOP
+				COMMIT;
+				PERFORM pg_sleep(0.01);
+			END LOOP;
 		END LOOP;
 	END $$;
 	-- what is wrong with what is there
