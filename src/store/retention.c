@@ -210,7 +210,6 @@ durable_retention_forget(int64 policy)
 	" AND EXISTS (SELECT FROM durable.retention_archive a" \
 	"  WHERE a.policy OPERATOR(pg_catalog.=) p.id" \
 	"  AND a.not_before OPERATOR(pg_catalog.<=) $1)" \
-	" AND EXISTS (SELECT FROM pg_catalog.pg_roles o WHERE o.oid OPERATOR(pg_catalog.=) p.owner)" \
 	" AND NOT EXISTS (SELECT FROM durable.retention_state s, durable.task t" \
 	"  WHERE s.policy OPERATOR(pg_catalog.=) p.id AND NOT s.archiver" \
 	"  AND t.id OPERATOR(pg_catalog.=) s.task)"
@@ -317,7 +316,9 @@ static DurablePlan archivers_plan = {
 	.name = "archive functions to be called",
 	.sql =
 	"SELECT p.id, p.owner::pg_catalog.oid, p.namespace FROM durable.retention_policy p"
-	" WHERE" ARCHIVE_DUE " ORDER BY 1",
+	" WHERE" ARCHIVE_DUE
+	" AND EXISTS (SELECT FROM pg_catalog.pg_roles o WHERE o.oid OPERATOR(pg_catalog.=) p.owner)"
+	" ORDER BY 1",
 	.nargs = 1,
 	.argtypes = {TIMESTAMPTZOID},
 };
