@@ -77,6 +77,10 @@ static const char *const rel_names[REL_COUNT] = {
 	[REL_RETENTION_DUE] = "retention_due",
 	[IDX_RETENTION_DUE] = "retention_due_pkey",
 	[REL_RETENTION_POLICY] = "retention_policy",
+	[REL_LAST_SWEEP] = "last_sweep",
+	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
+	[REL_SWEEP_FAILURE] = "sweep_failure",
+	[IDX_SWEEP_FAILURE_PKEY] = "sweep_failure_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

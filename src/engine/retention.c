@@ -121,18 +121,20 @@ durable_retention_pass(TimestampTz now, int max, bool *more)
 	return deleted;
 }
 
-int64
-durable_retention_go_on(TimestampTz now, bool *more)
+int
+durable_retention_batch_size(void)
 {
-	TimestampTz since = GetCurrentTimestamp();
-	int64		deleted = durable_retention_pass(now, batch_size, more);
-	int64		took = Max(GetCurrentTimestamp() - since, 1);
-	double		fits = (double) batch_size * BATCH_US / took;
+	return batch_size;
+}
+
+void
+durable_retention_adapt(int64 took, bool more)
+{
+	double		fits = (double) batch_size * BATCH_US / Max(took, 1);
 
 	/* one that was the last tells only that it took too long */
-	if (took > BATCH_US || *more)
+	if (took > BATCH_US || more)
 		batch_size = (int) Max(1, Min(Min(fits, batch_size * 2.0), BATCH_MAX));
-	return deleted;
 }
 
 /* ------------------------------------------------------------------ by hand */

@@ -19,8 +19,10 @@
  * snapshot per transaction. */
 extern int64 durable_retention_pass(TimestampTz now, int max, bool *more);
 
-/* The same with as many as the last batch could have had in a fixed time. */
-extern int64 durable_retention_go_on(TimestampTz now, bool *more);
+/* How many runs a batch should take, for one that is to be over in a fixed time; tell
+ * how long it took (in us), and whether there is more. */
+extern int	durable_retention_batch_size(void);
+extern void durable_retention_adapt(int64 took, bool more);
 
 /* Deletes a run's tree; waits for who holds a run of it. Returns how many runs are gone,
  * 0 when there is none of this number, -1 when *live, of the tree, has not ended. */

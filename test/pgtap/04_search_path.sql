@@ -6,7 +6,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(47);
+SELECT plan(51);
 
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.set_traps() RETURNS int LANGUAGE plpgsql AS $$
@@ -65,6 +65,8 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('SELECT durable.dispatch(''a'')', 'dispatch, generated id'),
 	('SELECT durable.dispatch(''a'', task_id => ''later'', run_at => ''2999-01-01'')', 'dispatch, delayed'),
 	('SELECT durable.dispatch_many(''a'', ''{1,2}'', task_ids => ''{a2,a3}'')', 'dispatch_many'),
+	('SELECT durable.dispatch(''a'', ''{"n": 1}'', ''later'', debounce => ''1 hour'', debounce_max => ''2 hours'')', 'dispatch, debounced'),
+	('SELECT durable.dispatch_many(''a'', ''{1,2}'', task_ids => ''{a2,a3}'', on_conflict => ''replace'')', 'dispatch_many, replacing'),
 	('SELECT durable.task_status(''a1'')', 'task_status'),
 	('SELECT durable.task_status(''~1'')', 'task_status of a generated id'),
 	('SELECT durable.queue_depth(''a'')', 'queue_depth'),
@@ -84,6 +86,8 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('CALL durable.wait_for_work(''{a}'', ''0'')', 'wait_for_work'),
 	('CALL durable.wait_and_claim(''{a}'', timeout => ''0'')', 'wait_and_claim'),
 	('SELECT durable.sweep()', 'sweep'),
+	('SELECT durable.health(), (SELECT pg_catalog.count(*) FROM durable.queues)', 'health, queues'),
+	('SELECT durable.cron_jobs(''5 s'', ''1.6''), durable.cron_kinds(NULL), durable.unschedule_sweeps()', 'the jobs of pg_cron'),
 	('SELECT durable.engine_now()', 'engine_now'),
 	('SELECT durable.register_workflow(''w'', ''evil.body(jsonb)''), durable.start(''w'', run_id => ''w1''), durable.start(''w'', run_id => ''w2''), durable.start(''w'', run_id => ''w3'')', 'start'),
 	('SELECT durable.cancel(''w1''), durable.cancel(''w2'')', 'cancel'),

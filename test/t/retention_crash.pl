@@ -140,7 +140,7 @@ $node->safe_psql('postgres', q{
 my $log = -s $node->logfile;
 $node->append_conf('postgresql.conf', 'durable.background = on');
 $node->reload;
-wait_for(sub { slurp_file($node->logfile, $log) =~ /durable retention failed: .*foreign key/ }, 'the failure to be logged');
+wait_for(sub { slurp_file($node->logfile, $log) =~ /part of its work: retention.*?foreign key/s }, 'the failure to be logged');
 pass('the failure is logged');
 my ($scheduler) = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'durable scheduler'});
 wait_for(sub { $node->safe_psql('postgres', q{SELECT status FROM durable.run WHERE run_id = 'timed'}) eq 'completed' }, 'the delayed run to end');
