@@ -123,7 +123,7 @@ pass('background workers archive and delete');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM durable.run WHERE run_id ~ '^b'}), 0, 'the runs are gone');
 $node->append_conf('postgresql.conf', 'durable.background = off');
 $node->reload;
-wait_for(sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'durable%'}) == 0 }, 'the workers to leave');
+wait_for(sub { $node->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ '^durable (scheduler|executor)'}) == 0 }, 'the workers to leave');
 $node->safe_psql('postgres', q{
 	SELECT durable.drop_retention(id) FROM durable.retention;
 	SELECT durable.sweep() FROM generate_series(1, 20);
