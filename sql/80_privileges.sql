@@ -47,6 +47,17 @@ ALTER TABLE durable.waiter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.signal_buffer ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.run_log ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.schedule ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.retention_policy ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.retention_state ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.retention_archive ENABLE ROW LEVEL SECURITY;
+CREATE POLICY namespace_read ON durable.retention_policy FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.retention_state FOR SELECT
+	USING (EXISTS (SELECT FROM durable.retention_policy p
+					WHERE p.id OPERATOR(pg_catalog.=) retention_state.policy));
+CREATE POLICY namespace_read ON durable.retention_archive FOR SELECT
+	USING (EXISTS (SELECT FROM durable.retention_policy p
+					WHERE p.id OPERATOR(pg_catalog.=) retention_archive.policy));
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -155,6 +166,12 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
 		('read', 'SELECT ON durable.schedule, durable.schedules'),
+		('read', 'SELECT ON durable.retention_policy, durable.retention_state, '
+			  || 'durable.retention_archive, durable.retention, durable.retention_failures'),
+		('manage', 'EXECUTE ON ROUTINE durable.set_retention'),
+		('manage', 'EXECUTE ON ROUTINE durable.drop_retention'),
+		('manage', 'EXECUTE ON ROUTINE durable.delete_run'),
+		('manage', 'EXECUTE ON ROUTINE durable.purge_runs'),
 		('read', 'EXECUTE ON ROUTINE durable.next_fires'),
 		('manage', 'EXECUTE ON ROUTINE durable.create_schedule'),
 		('manage', 'EXECUTE ON ROUTINE durable.upsert_schedule'),

@@ -27,6 +27,7 @@ int			durable_max_recovery_attempts = -1;
 char	   *durable_namespace = NULL;
 int			durable_poll_interval = 200;
 int			durable_result_retention = 7 * 24 * 60;
+int			durable_signal_retention = -1;
 bool		durable_use_scan_hints = true;
 int			durable_worker_idle_timeout = 60000;
 int			durable_workers = 4;
@@ -78,6 +79,11 @@ define_limits(void)
 							"How long the result of a stand-alone task is kept when nobody acknowledges it.",
 							"-1 keeps results until they are acknowledged.",
 							&durable_result_retention, 7 * 24 * 60, -1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.signal_retention",
+							"How long a signal is kept that nobody waits for.",
+							"-1 keeps signals until a run takes them.",
+							&durable_signal_retention, -1, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MIN, NULL, NULL, NULL);
 }
 

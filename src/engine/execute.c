@@ -34,6 +34,7 @@
 #include "base/wakeup.h"
 #include "base/workers.h"
 #include "engine/apply.h"
+#include "engine/archive.h"
 #include "engine/check.h"
 #include "engine/claim.h"
 #include "engine/execute.h"
@@ -71,6 +72,7 @@ keep_item(const DurableRow *task, DurableLease *lease, void *arg)
 	item->run_id = task->nulls[TASK_RUN_ID] ? NULL :
 		DatumGetTextPCopy(task->values[TASK_RUN_ID]);
 	item->is_turn = durable_task_is(task, "turn");
+	item->is_archive = durable_task_is(task, "archive");
 }
 
 bool
@@ -124,9 +126,9 @@ call_checked(const DurableHandler *handler, Jsonb *input, const char *volatile *
  * here, too: at the commit it would be too late to record that they failed.
  * Cancel requests and statement timeouts go through.
  */
-static bool
-call_handler(const DurableHandler *handler, Jsonb *input, MemoryContext context,
-			 Jsonb **output, Jsonb **error)
+bool
+durable_execute_call(const DurableHandler *handler, Jsonb *input, MemoryContext context,
+					 Jsonb **output, Jsonb **error)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -211,7 +213,7 @@ run_local_step(DurableTurn *turn)
 
 	durable_worker_report_step(checkpoint->name);
 	durable_current_step = turn;
-	succeeded = call_handler(&handler, checkpoint->input, turn->context, &output, &error);
+	succeeded = durable_execute_call(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;
 	durable_turn_changed(turn, checkpoint);
 	checkpoint->wake_at = 0;
@@ -448,7 +450,7 @@ execute_step(const DurableWorkItem *item)
 	step->namespace = item->namespace;
 	step->run_id = item->run_id;
 	durable_current_step = step;
-	succeeded = call_handler(&handler, item->input, step->context, &output, &error);
+	succeeded = durable_execute_call(&handler, item->input, step->context, &output, &error);
 	durable_current_step = NULL;
 	target.output = output;
 	target.error = error;
@@ -487,6 +489,8 @@ execute(const DurableWorkItem *item)
 						  item->is_turn ? NULL : item->name);
 	if (item->is_turn)
 		execute_turn(item);
+	else if (item->is_archive)
+		durable_archive_execute(item);
 	else
 		execute_step(item);
 	forget_lost(item);

@@ -37,6 +37,7 @@
 #include "engine/step.h"
 #include "store/checkpoint.h"
 #include "store/ready.h"
+#include "store/retention.h"
 #include "store/task.h"
 
 #define CHILD_PREFIX "child:"
@@ -366,6 +367,8 @@ resurrect(DurableRun *run, int64 id)
 	require_workflow(row, &workflow);
 	reset_history(id, DatumGetTextPP(row->values[RUN_NAMESPACE]));
 	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
+	if (row->nulls[RUN_PARENT])
+		durable_retention_note_again(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	durable_row_set_null(row, RUN_FINISHED_AT);
 	durable_row_set_null(row, RUN_OUTPUT);
 	durable_row_set_null(row, RUN_ERROR);

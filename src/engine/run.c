@@ -31,6 +31,7 @@
 #include "store/checkpoint.h"
 #include "store/delayed.h"
 #include "store/ready.h"
+#include "store/retention.h"
 #include "store/signal.h"
 #include "store/task.h"
 
@@ -269,6 +270,9 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	durable_row_set_pointer(row, RUN_OUTPUT, output);
 	durable_row_set_pointer(row, RUN_ERROR, error);
 	durable_run_update(run);
+	/* a child goes with the run that started it */
+	if (row->nulls[RUN_PARENT])
+		durable_retention_note_end(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	if (may_wait && status != RUN_COMPLETED)
 		abandon_pending(row);
 	drop_task(id, delayed_until, parked);

@@ -564,12 +564,18 @@ durable_handler_delete(text *namespace, text *name)
 	return (int) run_once(&handler_delete_plan, values, NULL);
 }
 
+/* where the task that calls a policy's archive function stands (engine/retention.c) */
+#define ARCHIVE_NAMESPACE \
+	"CASE WHEN p.namespace OPERATOR(pg_catalog.=) '*' THEN 'default' ELSE p.namespace END"
+
 static DurablePlan namespaces_plan = {
 	.name = "namespaces of a role",
 	.sql =
 	"SELECT w.namespace FROM durable.workflow w WHERE w.owner OPERATOR(pg_catalog.=) $1"
 	" AND w.body IS NOT NULL"
 	" UNION SELECT h.namespace FROM durable.handler h WHERE h.owner OPERATOR(pg_catalog.=) $1"
+	" UNION SELECT " ARCHIVE_NAMESPACE " FROM durable.retention_policy p"
+	" WHERE p.owner OPERATOR(pg_catalog.=) $1 AND p.archive IS NOT NULL AND NOT p.dropped"
 	" ORDER BY 1",
 	.nargs = 1,
 	.argtypes = {REGROLEOID},
@@ -579,11 +585,13 @@ static DurablePlan namespaces_plan = {
 static uint64 definitions_version = 1;
 static Oid	workflow_table = InvalidOid;
 static Oid	handler_table = InvalidOid;
+static Oid	policy_table = InvalidOid;
 
 static void
 definitions_changed(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid || relid == workflow_table || relid == handler_table)
+	if (relid == InvalidOid || relid == workflow_table || relid == handler_table ||
+		relid == policy_table)
 		definitions_version++;
 }
 
@@ -592,6 +600,7 @@ durable_definitions_version(void)
 {
 	workflow_table = durable_rel(REL_WORKFLOW);
 	handler_table = durable_rel(REL_HANDLER);
+	policy_table = durable_rel(REL_RETENTION_POLICY);
 	return definitions_version;
 }
 
@@ -623,6 +632,8 @@ static DurablePlan owners_plan = {
 	"SELECT w.owner::pg_catalog.oid, w.namespace FROM durable.workflow w"
 	" WHERE w.body IS NOT NULL"
 	" UNION SELECT h.owner::pg_catalog.oid, h.namespace FROM durable.handler h"
+	" UNION SELECT p.owner::pg_catalog.oid, " ARCHIVE_NAMESPACE " FROM durable.retention_policy p"
+	" WHERE p.archive IS NOT NULL AND NOT p.dropped"
 	" ORDER BY 1, 2",
 };
 

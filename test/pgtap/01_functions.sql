@@ -157,6 +157,12 @@ INSERT INTO contract VALUES
 	('delete_schedule', 'f', 'v', 'boolean', ARRAY['schedule_id text']),
 	('next_fires', 'f', 's', 'SETOF timestamp with time zone', ARRAY['cron text', 'timezone text DEFAULT ''UTC''::text', 'n integer DEFAULT 10',
 		'after timestamp with time zone DEFAULT NULL::timestamp with time zone']),
+	-- retention
+	('set_retention', 'f', 'v', 'bigint', ARRAY['statuses text[]', 'max_age interval DEFAULT NULL::interval', 'max_count integer DEFAULT NULL::integer',
+		'workflow text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'tag text DEFAULT NULL::text', 'archive text DEFAULT NULL::text']),
+	('drop_retention', 'f', 'v', 'boolean', ARRAY['id bigint']),
+	('delete_run', 'f', 'v', 'integer', ARRAY['run_id text']),
+	('purge_runs', 'f', 'v', 'integer', ARRAY['filter jsonb', 'force boolean DEFAULT false', 'max_runs integer DEFAULT 1000']),
 	-- operation
 	('pause_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
 	('resume_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
@@ -174,7 +180,9 @@ INSERT INTO contract VALUES
 -- parts of the extension that are nobody's API
 CREATE TEMP TABLE internal (name text);
 INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed'), ('cron_jobs'), ('cron_function'), ('cron_database'), ('cron_place'), ('cron_kinds'),
-	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active');
+	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active'),
+	('run_trees'), ('delete_locked_runs'), ('delete_trees'), ('retention_drop'), ('retention_scan'), ('retention_judge'), ('retention_cut'), ('retention_remove'), ('retention_pass'),
+	('archive_next'), ('archive_run'), ('archive_document'), ('archive_state'), ('archive_done'), ('archive_again'), ('purge_find'), ('purge_texts');
 
 CREATE TEMP VIEW procs AS
 SELECT p.oid, p.proname::text AS name, p.prokind, p.provolatile, pg_get_function_result(p.oid) AS result,
