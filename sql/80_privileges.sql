@@ -47,6 +47,7 @@ ALTER TABLE durable.waiter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.signal_buffer ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.run_log ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.schedule ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.dead_letter ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -58,6 +59,8 @@ CREATE POLICY namespace_read ON durable.waiter FOR SELECT
 CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.schedule FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.dead_letter FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
 	USING (EXISTS (SELECT FROM durable.run r
@@ -109,7 +112,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.get_event'),
 		('read', 'EXECUTE ON ROUTINE durable.wait_for_run'),
 		('read', 'SELECT ON durable.workflow, durable.handler, durable.run, durable.checkpoint, '
-			  || 'durable.waiter, durable.signal_buffer, durable.run_log'),
+			  || 'durable.waiter, durable.signal_buffer, durable.run_log, durable.dead_letter'),
+		('manage', 'EXECUTE ON ROUTINE durable.set_dead_letter_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.register_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.unregister_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.register_handler'),

@@ -109,6 +109,8 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 			durable_owner_queue(workflow.owner);
 	workflow.input_check = check_argument(fcinfo, 6);
 	read_workflow_policy(fcinfo, 7, &workflow);
+	if (workflow.dead_letter_workflow != NULL)
+		durable_access_require(workflow.namespace, PRIVILEGE_START);
 	workflow.atomic = !PG_ARGISNULL(16) && PG_GETARG_BOOL(16);
 	if (workflow.atomic && workflow.body == NULL)
 		durable_error_value("atomic", "A workflow without a body has no turns in the database.");

@@ -74,6 +74,8 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SCHEDULE_PKEY] = "schedule_pkey",
 	[IDX_SCHEDULE_NEXT_FIRE] = "schedule_next_fire",
 	[IDX_SCHEDULE_LAST_WINDOW] = "schedule_last_window",
+	[REL_DEAD_LETTER] = "dead_letter",
+	[IDX_DEAD_LETTER_PKEY] = "dead_letter_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

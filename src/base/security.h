@@ -30,6 +30,9 @@ extern text *durable_namespace_resolve(text *given);
  * extension's owner hold all of them everywhere. */
 extern bool durable_access_has(const text *namespace, DurablePrivilege privilege);
 
+/* The same for another role; false when there is none of that number. */
+extern bool durable_access_role_has(Oid role, const text *namespace, DurablePrivilege privilege);
+
 /* 42501 unless it does */
 extern void durable_access_require(const text *namespace, DurablePrivilege privilege);
 

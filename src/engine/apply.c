@@ -30,6 +30,7 @@
 #include "engine/step.h"
 #include "store/delayed.h"
 #include "store/ready.h"
+#include "store/run_log.h"
 #include "store/signal.h"
 #include "store/task.h"
 
@@ -37,18 +38,6 @@
 #define RECHECK_US (200 * 1000)
 /* … and one that another run waits for, too, for whom alone the waiter stands */
 #define SHARED_CHILD_US (2 * USECS_PER_SEC)
-
-enum
-{
-	LOG_RUN,
-	LOG_AT,
-	LOG_SEQ,
-	LOG_NUMBER,
-	LOG_LEVEL,
-	LOG_MESSAGE,
-	LOG_DATA,
-	LOG_COLUMNS
-};
 
 static text *
 copy_text(const DurableRow *row, int column)

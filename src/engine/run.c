@@ -23,6 +23,7 @@
 #include "base/executing.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/deadletter.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
@@ -38,6 +39,16 @@ text *
 durable_child_token(text *run_id)
 {
 	return cstring_to_text(psprintf("child:%s", text_to_cstring(run_id)));
+}
+
+const char *
+durable_run_child_prefix(text *run_id, const char *child_id)
+{
+	const char *own = psprintf("%s.", text_to_cstring(run_id));
+
+	if (strncmp(child_id, own, strlen(own)) == 0)
+		return NULL;
+	return durable_reserved_prefix(cstring_to_text(child_id));
 }
 
 static void
@@ -417,6 +428,8 @@ end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRun
 	else
 	{
 		durable_run_finish(&run, status, output, error);
+		if (status == RUN_DEAD)
+			durable_dead_letter_start(&run);
 		if (waiting.writer.rel != NULL)
 			tell_waiting(&waiting, seq, token, namespace, status, output, error);
 	}

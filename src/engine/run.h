@@ -87,6 +87,10 @@ extern bool durable_run_postpone(DurableTables *tables, DurableRow *task, int64 
 /* Delivers to the waiter or buffers; the run woken, or NULL. */
 extern text *durable_run_signal(text *namespace, text *token, Jsonb *payload);
 
+/* The reserved prefix that keeps a run from having a child of this id, or NULL. (That
+ * of its own id, as generated ones have it, does not.) */
+extern const char *durable_run_child_prefix(text *run_id, const char *child_id);
+
 /* The token on which a parent waits for a run. */
 extern text *durable_child_token(text *run_id);
 

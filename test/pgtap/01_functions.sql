@@ -49,6 +49,7 @@ INSERT INTO contract VALUES
 		'concurrency_key jsonpath DEFAULT NULL::jsonpath', 'concurrency_limit integer DEFAULT NULL::integer', 'turn_silence interval DEFAULT NULL::interval',
 		'on_error jsonb DEFAULT NULL::jsonb', 'dead_letter_workflow text DEFAULT NULL::text', 'requires text[] DEFAULT ''{}''::text[]',
 		'atomic boolean DEFAULT false']),
+	('set_dead_letter_workflow', 'f', 'v', 'void', ARRAY['workflow text', 'namespace text DEFAULT NULL::text']),
 	('unregister_workflow', 'f', 'v', 'integer', ARRAY['name text', 'version text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
 	('register_handler', 'f', 'v', 'void', ARRAY['name text', 'handler text', 'namespace text DEFAULT NULL::text',
 		'input_check text DEFAULT NULL::text', 'output_check text DEFAULT NULL::text', 'retries integer DEFAULT NULL::integer',
