@@ -24,6 +24,7 @@
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/check.h"
+#include "engine/handoff.h"
 #include "engine/recover.h"
 #include "engine/run.h"
 #include "engine/step.h"
@@ -314,6 +315,7 @@ durable_redispatch(PG_FUNCTION_ARGS)
 	DurableRow	row;
 	DurableRun	run;
 	int			lost = 0;
+	int			seq;
 
 	durable_require_writable("durable.redispatch()");
 	if (!read_run(fcinfo, PRIVILEGE_START, &row))
@@ -321,7 +323,8 @@ durable_redispatch(PG_FUNCTION_ARGS)
 	durable_snapshot_push();
 	if (durable_run_open(&run, DatumGetInt64(row.values[RUN_ID]), true) == TM_Ok)
 	{
-		lost = durable_step_forget_lost(&run);
+		/* one that waits for its handler waits for no step */
+		lost = durable_run_in_handoff(&run.row, &seq) ? 0 : durable_step_forget_lost(&run);
 		if (lost > 0)
 		{
 			durable_snapshot_push();

@@ -27,7 +27,6 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
-#include "base/json.h"
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/deadletter.h"
@@ -35,9 +34,6 @@
 #include "store/deadletter.h"
 #include "store/run_log.h"
 #include "store/workflow.h"
-
-/* A jsonb value has less than 256 MB: an input beyond this is left out. */
-#define INPUT_MAX ((Size) 128 * 1024 * 1024)
 
 static text *
 text_of(const DurableRow *row, int column)
@@ -66,22 +62,6 @@ find_target(const DurableRow *row, DurableDeadLetter *target)
 		return true;
 	}
 	return durable_dead_letter_find(text_of(row, RUN_NAMESPACE), target);
-}
-
-static Jsonb *
-compose_input(const DurableRow *row)
-{
-	JsonbParseState *state = NULL;
-	Jsonb	   *input = jsonb_of(row, RUN_INPUT);
-	bool		fits = input == NULL || VARSIZE(input) <= INPUT_MAX;
-
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	durable_json_add_text(&state, "dead_run_id", text_of(row, RUN_RUN_ID));
-	durable_json_add_text(&state, "workflow", text_of(row, RUN_WORKFLOW));
-	durable_json_add_text(&state, "version", text_of(row, RUN_VERSION));
-	durable_json_add_value(&state, "input", fits ? input : NULL);
-	durable_json_add_value(&state, "error", jsonb_of(row, RUN_ERROR));
-	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
 /* Whether the run is there; the newest snapshot decides. */
@@ -122,7 +102,7 @@ start(const DurableRow *row, const DurableDeadLetter *target)
 	if (exists(spec.run_id))
 		return psprintf("run \"%s\" exists already", text_to_cstring(spec.run_id));
 	spec.tags = workflow.tags;
-	spec.input = compose_input(row);
+	spec.input = durable_run_describe(row, "dead_run_id", jsonb_of(row, RUN_ERROR), NULL);
 	if (!durable_run_start(&spec))
 		return psprintf("run \"%s\" exists already", text_to_cstring(spec.run_id));
 	return NULL;

@@ -30,6 +30,7 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "base/plan.h"
+#include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/recover.h"
 #include "engine/run.h"
@@ -186,6 +187,15 @@ static bool
 may_go_on(DurableRunStatus status)
 {
 	return status == RUN_FAILED || status == RUN_DEAD;
+}
+
+/* Has failed, though it has not ended: another run has taken its failure. */
+static bool
+has_handed_over(const DurableRow *row)
+{
+	int			seq;
+
+	return durable_run_in_handoff(row, &seq);
 }
 
 static text *
@@ -352,6 +362,16 @@ require_workflow(const DurableRow *row, DurableWorkflow *workflow)
 						TextDatumGetCString(row->values[RUN_RUN_ID])));
 }
 
+/* What has failed is done again, by the body: a handler's outcome is not that. */
+static void
+forget_failure(DurableRow *row, int64 id)
+{
+	reset_history(id, DatumGetTextPP(row->values[RUN_NAMESPACE]));
+	durable_handoffs_retire(id);
+	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
+	durable_step_end_window(row);
+}
+
 /* A new turn task under the old number. No lease that the old one left holds it. */
 static void
 resurrect(DurableRun *run, int64 id)
@@ -364,12 +384,10 @@ resurrect(DurableRun *run, int64 id)
 	};
 
 	require_workflow(row, &workflow);
-	reset_history(id, DatumGetTextPP(row->values[RUN_NAMESPACE]));
-	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
+	forget_failure(row, id);
 	durable_row_set_null(row, RUN_FINISHED_AT);
 	durable_row_set_null(row, RUN_OUTPUT);
 	durable_row_set_null(row, RUN_ERROR);
-	durable_step_end_window(row);
 	durable_run_insert_turn(&spec, id, durable_clock_now(), durable_sequence_next(SEQ_LEASE));
 }
 
@@ -416,6 +434,8 @@ requeue_locked(DurableRun *run, int64 id)
 		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
 
 	durable_run_refuse_own(DatumGetTextPP(row->values[RUN_RUN_ID]));
+	if (has_handed_over(row))
+		forget_failure(row, id);
 	if (!row->nulls[RUN_FINISHED_AT])
 		resurrect(run, id);
 	else
@@ -440,12 +460,15 @@ check_run(const DurableRow *row, bool must_have_ended)
 	return REQUEUED;
 }
 
+/* handler: 0, or the run that the one asked for had handed its failure over to */
 static DurableRequeued
-requeue_all(const RunSet *set, int64 asked, bool must_have_ended)
+requeue_all(const RunSet *set, int64 asked, bool must_have_ended, int64 *handler)
 {
 	DurableRun *runs = palloc(sizeof(DurableRun) * set->n);
 	bool	   *open = palloc0(sizeof(bool) * set->n);
 	DurableRequeued result = REQUEUE_UNKNOWN;
+
+	*handler = 0;
 
 	for (int i = 0; i < set->n; i++)
 	{
@@ -454,6 +477,9 @@ requeue_all(const RunSet *set, int64 asked, bool must_have_ended)
 		durable_snapshot_pop();
 		if (open[i] && set->ids[i] == asked)
 			result = check_run(&runs[i].row, must_have_ended);
+		if (open[i] && set->ids[i] == asked && result == REQUEUED &&
+			has_handed_over(&runs[i].row))
+			(void) durable_handoff_handler(&runs[i].row, handler);
 	}
 	for (int i = 0; i < set->n; i++)
 	{
@@ -476,11 +502,13 @@ durable_requeue(int64 run, bool must_have_ended)
 {
 	RunSet		set = {0};
 	DurableRow	row;
+	DurableRequeued result;
+	int64		handler;
 
 	durable_snapshot_push();
 	if (durable_run_read(run, &row))
 	{
-		if (may_go_on(durable_run_status(&row)))
+		if (may_go_on(durable_run_status(&row)) || has_handed_over(&row))
 			collect_runs(&set, run, DatumGetTextPP(row.values[RUN_NAMESPACE]));
 		else
 			(void) add_run(&set, run);
@@ -489,5 +517,11 @@ durable_requeue(int64 run, bool must_have_ended)
 	if (set.n == 0)
 		return REQUEUE_UNKNOWN;
 	qsort(set.ids, set.n, sizeof(int64), compare_ids);
-	return requeue_all(&set, run, must_have_ended);
+	result = requeue_all(&set, run, must_have_ended, &handler);
+	/* younger than all of these, so it is locked after them */
+	if (handler != 0)
+		(void) durable_run_end(handler, RUN_CANCELLED, NULL,
+							   durable_json_error("the run that it was started for was requeued", false),
+							   true, NULL, NULL);
+	return result;
 }

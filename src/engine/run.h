@@ -54,6 +54,14 @@ extern void durable_run_awaits_nothing(DurableRow *row);
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
 
+/* What it was waiting for need not come any more. */
+extern void durable_run_abandon(const DurableRow *row);
+
+/* What another run is handed that is told how this one ended: its id under that key,
+ * workflow, version, input, error and, unless NULL, the step that failed. */
+extern Jsonb *durable_run_describe(const DurableRow *row, const char *id_key, Jsonb *error,
+								   const text *step);
+
 /* Takes a task of a locked run out of its list and away; delayed_until is 0 where
  * its own row tells. */
 extern void durable_run_drop_task(int64 id, TimestampTz delayed_until);

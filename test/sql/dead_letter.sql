@@ -260,9 +260,9 @@ SELECT run_id, status FROM runs('%ns 6');
 SELECT regexp_replace(message, 'role \d+', 'role N') AS message FROM notes WHERE run_id = 'ns 6';
 
 SELECT count(*) FROM durable.task WHERE kind = 'turn' AND run_id NOT IN (SELECT run_id FROM durable.run);
-DROP EXTENSION durable;
 RESET search_path;
 SET client_min_messages = warning;
 DROP SCHEMA dead_test CASCADE;
+DROP EXTENSION durable;
 DROP OWNED BY durable_dead_owner, durable_dead_user;
 DROP ROLE durable_dead_owner, durable_dead_user;
