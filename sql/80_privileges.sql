@@ -114,6 +114,8 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'SELECT ON durable.workflow, durable.handler, durable.run, durable.checkpoint, '
 			  || 'durable.waiter, durable.signal_buffer, durable.run_log, durable.dead_letter'),
 		('manage', 'EXECUTE ON ROUTINE durable.set_dead_letter_workflow'),
+		('manage', 'EXECUTE ON ROUTINE durable.redrive'),
+		('start', 'EXECUTE ON ROUTINE durable.cancel_where'),
 		('work', 'EXECUTE ON ROUTINE durable.register_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.unregister_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.register_handler'),

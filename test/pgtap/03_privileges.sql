@@ -8,7 +8,7 @@ SELECT plan(32);
 
 CREATE TEMP TABLE opens (privilege text, functions text[], tables text[]);
 INSERT INTO opens VALUES
-	('start', '{dispatch,dispatch_many,cancel_task,claim_results,ack_results,renew,start,start_many,cancel,redispatch,'
+	('start', '{dispatch,dispatch_many,cancel_task,claim_results,ack_results,renew,start,start_many,cancel,cancel_where,redispatch,'
 		'upsert_schedule,pause_schedule,resume_schedule,trigger_schedule,backfill_schedule,delete_schedule}', '{}'),
 	('signal', '{signal}', '{}'),
 	('work', '{claim,settle_and_claim,renew,release,complete,complete_many,fail,heartbeat,wait_for_work,wait_and_claim,'
@@ -16,7 +16,7 @@ INSERT INTO opens VALUES
 		'wait_for_signal,child,start_child,now,random,uuid,patched,set_event,upsert_search_attributes,log,fail_run,run_id,run_namespace}', '{}'),
 	('read', '{task_status,queue_depth,has_access,require_access,engine_now,get_run,result,history,get_event,wait_for_run,workers,next_fires}',
 		'{task,task_ready,task_delayed,task_deadline,task_result,task_progress,queue,workflow,handler,run,checkpoint,waiter,signal_buffer,run_log,schedule,dead_letter}'),
-	('manage', '{pause_queue,resume_queue,requeue,retry,retry_with_input,set_dead_letter_workflow,create_schedule,upsert_schedule,pause_schedule,resume_schedule,trigger_schedule,backfill_schedule,delete_schedule}', '{}');
+	('manage', '{pause_queue,resume_queue,requeue,retry,retry_with_input,set_dead_letter_workflow,redrive,create_schedule,upsert_schedule,pause_schedule,resume_schedule,trigger_schedule,backfill_schedule,delete_schedule}', '{}');
 CREATE FUNCTION pg_temp.functions_of(role text) RETURNS text[] LANGUAGE sql AS $$
 	SELECT coalesce(array_agg(p.proname::text ORDER BY p.proname COLLATE "C"), '{}') FROM pg_proc p
 	 WHERE p.pronamespace = 'durable'::regnamespace AND has_function_privilege(role, p.oid, 'EXECUTE')
