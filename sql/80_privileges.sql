@@ -115,6 +115,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 			  || 'durable.waiter, durable.signal_buffer, durable.run_log, durable.dead_letter'),
 		('manage', 'EXECUTE ON ROUTINE durable.set_dead_letter_workflow'),
 		('manage', 'EXECUTE ON ROUTINE durable.redrive'),
+		('read', 'EXECUTE ON ROUTINE durable.stalled_runs'),
 		('start', 'EXECUTE ON ROUTINE durable.cancel_where'),
 		('work', 'EXECUTE ON ROUTINE durable.register_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.unregister_workflow'),

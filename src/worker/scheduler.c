@@ -26,6 +26,7 @@
 #include "base/guc.h"
 #include "base/wakeup.h"
 #include "engine/maintain.h"
+#include "engine/stalled.h"
 #include "store/pause.h"
 #include "worker/demand.h"
 #include "worker/process.h"
@@ -45,12 +46,16 @@
 #define OLD_US USECS_PER_MINUTE
 #define OLD_ROWS 10000
 
+/* Stalled runs are looked for that often, with the setting. */
+#define STALLED_US USECS_PER_MINUTE
+
 typedef struct Schedule
 {
 	MemoryContext context;		/* of one pass */
 	TimestampTz due;			/* the next, by the engine's clock */
 	TimestampTz next_net;
 	TimestampTz next_old;
+	TimestampTz next_stalled;
 	TimestampTz next_demand;	/* when executors are looked at again by itself */
 	bool		paused;
 	bool		looked;			/* once at least */
@@ -144,6 +149,21 @@ delete_what_is_old(Schedule *schedule)
 	schedule->next_old = Max(counts[0], counts[1]) >= OLD_ROWS ? now : now + OLD_US;
 }
 
+static void
+report_stalled(Schedule *schedule)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (durable_stalled_after == 0 || now < schedule->next_stalled)
+		return;
+	durable_process_begin_transaction();
+	MemoryContextSwitchTo(schedule->context);
+	durable_stalled_report(durable_stalled_after);
+	CommitTransactionCommand();
+	MemoryContextReset(schedule->context);
+	schedule->next_stalled = now + STALLED_US;
+}
+
 /* A clock that was put back does not put off the nets. */
 static void
 follow_clock_back(Schedule *schedule)
@@ -152,6 +172,7 @@ follow_clock_back(Schedule *schedule)
 
 	schedule->next_net = Min(schedule->next_net, now + NET_US);
 	schedule->next_old = Min(schedule->next_old, now + OLD_US);
+	schedule->next_stalled = Min(schedule->next_stalled, now + STALLED_US);
 	schedule->next_demand = Min(schedule->next_demand, now + DEMAND_NET_US);
 }
 
@@ -176,6 +197,7 @@ look(Schedule *schedule)
 		more = move_what_is_due(schedule,
 								!schedule->looked || (reasons & SCHEDULER_LOOK_DEAD) != 0);
 		delete_what_is_old(schedule);
+		report_stalled(schedule);
 		schedule->looked = true;
 		schedule->next_net = GetCurrentTimestamp() + NET_US;
 	}

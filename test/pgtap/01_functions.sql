@@ -49,6 +49,8 @@ INSERT INTO contract VALUES
 		'concurrency_key jsonpath DEFAULT NULL::jsonpath', 'concurrency_limit integer DEFAULT NULL::integer', 'turn_silence interval DEFAULT NULL::interval',
 		'on_error jsonb DEFAULT NULL::jsonb', 'dead_letter_workflow text DEFAULT NULL::text', 'requires text[] DEFAULT ''{}''::text[]',
 		'atomic boolean DEFAULT false']),
+	('stalled_runs', 'f', 's', 'SETOF record', ARRAY['threshold interval DEFAULT ''00:15:00''::interval', 'max_runs integer DEFAULT 100', 'OUT run_id text', 'OUT namespace text', 'OUT workflow text',
+		'OUT reason text', 'OUT seq integer', 'OUT name text', 'OUT attempts integer', 'OUT age interval', 'OUT heartbeat_age interval']),
 	('redrive', 'f', 'v', 'SETOF record', ARRAY['filter jsonb', 'max_runs integer DEFAULT 1000', 'rate double precision DEFAULT NULL::double precision', 'start_at timestamp with time zone DEFAULT NULL::timestamp with time zone',
 		'OUT run_id text', 'OUT wake_at timestamp with time zone']),
 	('cancel_where', 'f', 'v', 'SETOF record', ARRAY['filter jsonb', 'reason text DEFAULT NULL::text', 'max_runs integer DEFAULT 1000', 'OUT run_id text', 'OUT status text']),
