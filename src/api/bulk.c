@@ -24,7 +24,6 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/plan.h"
-#include "base/security.h"
 #include "engine/recover.h"
 #include "engine/run.h"
 #include "store/run.h"
@@ -137,8 +136,7 @@ durable_redrive_runs(PG_FUNCTION_ARGS)
 	first = PG_ARGISNULL(3) ? durable_clock_now() : PG_GETARG_TIMESTAMPTZ(3);
 	if (TIMESTAMP_NOT_FINITE(first))
 		durable_error_value("start_at", "It must not be infinity.");
-	namespace = durable_filter_namespace(filter);
-	durable_access_require(namespace, PRIVILEGE_MANAGE);
+	namespace = durable_filter_namespace(filter, PRIVILEGE_MANAGE);
 	ids = find_runs(filter, namespace, "{failed,dead}", true, max_runs, &n);
 	n = durable_redrive(spread(ids, n, first, rate), n, &requeued);
 	for (int i = 0; i < n; i++)
@@ -163,8 +161,7 @@ durable_cancel_where(PG_FUNCTION_ARGS)
 	filter = durable_arg_filter(fcinfo, 0);
 	reason = PG_ARGISNULL(1) ? "cancelled" : text_to_cstring(PG_GETARG_TEXT_PP(1));
 	max_runs = durable_arg_count(fcinfo, 2, "max_runs");
-	namespace = durable_filter_namespace(filter);
-	durable_access_require(namespace, PRIVILEGE_START);
+	namespace = durable_filter_namespace(filter, PRIVILEGE_START);
 	ids = find_runs(filter, namespace,
 					durable_filter_has(filter, "status") ? NULL : "{pending,running,suspended}",
 					false, max_runs, &n);

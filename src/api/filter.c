@@ -14,7 +14,7 @@
 #include "api/filter.h"
 #include "base/clock.h"
 #include "base/errors.h"
-#include "base/security.h"
+#include "base/names.h"
 #include "store/run.h"
 
 /* An array of more values than this is a mistake. */
@@ -221,12 +221,20 @@ durable_filter_has(Jsonb *filter, const char *key)
 }
 
 text *
-durable_filter_namespace(Jsonb *filter)
+durable_filter_namespace(Jsonb *filter, DurablePrivilege privilege)
 {
 	JsonbValue *found = getKeyJsonValueFromContainer(&filter->root, "namespace",
 													 strlen("namespace"), NULL);
 	text	   *given = found == NULL ? NULL :
 		cstring_to_text_with_len(found->val.string.val, found->val.string.len);
+	text	   *namespace = durable_check_name(durable_namespace_resolve(given), "namespace");
 
-	return durable_check_name(durable_namespace_resolve(given), "namespace");
+	/* also one of that name may have been granted */
+	if (durable_text_is(namespace, "*") && !durable_access_has(namespace, PRIVILEGE_OWNER))
+		ereport(ERROR,
+				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				errmsg("permission denied for all namespaces"),
+				errhint("Name a namespace; only superusers and the extension's owner can mean all of them."));
+	durable_access_require(namespace, privilege);
+	return namespace;
 }

@@ -17,7 +17,8 @@ typedef enum DurablePrivilege
 	PRIVILEGE_SIGNAL = 1 << 1,
 	PRIVILEGE_WORK = 1 << 2,
 	PRIVILEGE_READ = 1 << 3,
-	PRIVILEGE_MANAGE = 1 << 4
+	PRIVILEGE_MANAGE = 1 << 4,
+	PRIVILEGE_OWNER = 1 << 30	/* of superusers and the extension's owner; nobody is granted it */
 } DurablePrivilege;
 
 extern bool durable_privilege_by_name(const char *name, DurablePrivilege *privilege);

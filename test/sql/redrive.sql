@@ -182,6 +182,8 @@ SELECT durable.cancel_where('{"namespace": "default"}');
 SELECT durable.cancel_where('{"namespace": "*"}');
 SELECT durable.find_runs('{}', 'default', now(), NULL, false, 10);
 SELECT * FROM durable.cancel_where('{"namespace": "ns"}');
+RESET ROLE;
+SELECT durable.grant_usage('durable_bulk_boss', '*', '{manage}');
 SET ROLE durable_bulk_boss;
 SELECT durable.redrive('{"workflow": "body"}');
 SELECT durable.redrive('{"namespace": "default"}');
