@@ -230,7 +230,7 @@ durable_filter_namespace(Jsonb *filter, DurablePrivilege privilege)
 	text	   *namespace = durable_check_name(durable_namespace_resolve(given), "namespace");
 
 	/* also one of that name may have been granted */
-	if (durable_text_is(namespace, "*") && !durable_access_has(namespace, PRIVILEGE_OWNER))
+	if (durable_text_is(namespace, "*") && !durable_access_is_owner())
 		ereport(ERROR,
 				errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				errmsg("permission denied for all namespaces"),

@@ -76,6 +76,10 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SCHEDULE_LAST_WINDOW] = "schedule_last_window",
 	[REL_DEAD_LETTER] = "dead_letter",
 	[IDX_DEAD_LETTER_PKEY] = "dead_letter_pkey",
+	[REL_LAST_SWEEP] = "last_sweep",
+	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
+	[REL_SWEEP_FAILURE] = "sweep_failure",
+	[IDX_SWEEP_FAILURE_PKEY] = "sweep_failure_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

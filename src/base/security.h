@@ -10,6 +10,8 @@
 
 #include "postgres.h"
 
+#include "utils/array.h"
+
 /* The rights that durable.grant_usage knows. */
 typedef enum DurablePrivilege
 {
@@ -17,8 +19,7 @@ typedef enum DurablePrivilege
 	PRIVILEGE_SIGNAL = 1 << 1,
 	PRIVILEGE_WORK = 1 << 2,
 	PRIVILEGE_READ = 1 << 3,
-	PRIVILEGE_MANAGE = 1 << 4,
-	PRIVILEGE_OWNER = 1 << 30	/* of superusers and the extension's owner; nobody is granted it */
+	PRIVILEGE_MANAGE = 1 << 4
 } DurablePrivilege;
 
 extern bool durable_privilege_by_name(const char *name, DurablePrivilege *privilege);
@@ -33,6 +34,13 @@ extern bool durable_access_has(const text *namespace, DurablePrivilege privilege
 
 /* The same for another role; false when there is none of that number. */
 extern bool durable_access_role_has(Oid role, const text *namespace, DurablePrivilege privilege);
+
+/* Whether it is a superuser or has the rights of the extension's owner. */
+extern bool durable_access_is_owner(void);
+
+/* The namespaces, of those that anybody was granted something in, where the current role
+ * holds the privilege: a text[] of n elements. */
+extern ArrayType *durable_access_namespaces(DurablePrivilege privilege, int *n);
 
 /* 42501 unless it does */
 extern void durable_access_require(const text *namespace, DurablePrivilege privilege);
@@ -50,6 +58,9 @@ extern void durable_security_enter(DurableSecurity *saved);
 /* Run a function of that role's in whoever's session: as the role, fenced in. */
 extern void durable_security_become(Oid role, DurableSecurity *saved);
 extern void durable_security_leave(const DurableSecurity *saved);
+
+/* Whether dropped roles left something. */
+extern bool durable_access_is_stale(void);
 
 /* Deletes what dropped roles left; between durable_plan_begin() and _end(). */
 extern uint64 durable_access_expire(void);
