@@ -58,6 +58,7 @@ CREATE POLICY namespace_read ON durable.retention_state FOR SELECT
 CREATE POLICY namespace_read ON durable.retention_archive FOR SELECT
 	USING (EXISTS (SELECT FROM durable.retention_policy p
 					WHERE p.id OPERATOR(pg_catalog.=) retention_archive.policy));
+ALTER TABLE durable.dead_letter ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -69,6 +70,8 @@ CREATE POLICY namespace_read ON durable.waiter FOR SELECT
 CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.schedule FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.dead_letter FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
 	USING (EXISTS (SELECT FROM durable.run r
@@ -120,7 +123,11 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.get_event'),
 		('read', 'EXECUTE ON ROUTINE durable.wait_for_run'),
 		('read', 'SELECT ON durable.workflow, durable.handler, durable.run, durable.checkpoint, '
-			  || 'durable.waiter, durable.signal_buffer, durable.run_log'),
+			  || 'durable.waiter, durable.signal_buffer, durable.run_log, durable.dead_letter'),
+		('manage', 'EXECUTE ON ROUTINE durable.set_dead_letter_workflow'),
+		('manage', 'EXECUTE ON ROUTINE durable.redrive'),
+		('read', 'EXECUTE ON ROUTINE durable.stalled_runs'),
+		('start', 'EXECUTE ON ROUTINE durable.cancel_where'),
 		('work', 'EXECUTE ON ROUTINE durable.register_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.unregister_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.register_handler'),

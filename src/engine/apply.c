@@ -27,12 +27,14 @@
 #include "base/names.h"
 #include "engine/apply.h"
 #include "engine/check.h"
+#include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/ready.h"
+#include "store/run_log.h"
 #include "store/signal.h"
 #include "store/task.h"
 
@@ -40,18 +42,6 @@
 #define RECHECK_US (200 * 1000)
 /* … and one that another run waits for, too, for whom alone the waiter stands */
 #define SHARED_CHILD_US (2 * USECS_PER_SEC)
-
-enum
-{
-	LOG_RUN,
-	LOG_AT,
-	LOG_SEQ,
-	LOG_NUMBER,
-	LOG_LEVEL,
-	LOG_MESSAGE,
-	LOG_DATA,
-	LOG_COLUMNS
-};
 
 static text *
 copy_text(const DurableRow *row, int column)
@@ -872,10 +862,31 @@ durable_apply_superseded(DurableTurn *turn, const DurableLease *lease)
 	return APPLIED_GO_ON;
 }
 
+/* The run fails, and another one takes the failure: it is parked until that one ends. */
+static DurableApplied
+apply_handoff(DurableTurn *turn, const DurableLease *lease, DurableHandoff *handoff)
+{
+	DurableRun	run;
+	DurableApplied result = open_claimed(turn, lease, !turn->external, &run);
+
+	if (result != APPLIED)
+		return result;
+	(void) write_history(turn, DURABLE_ALL_POSITIONS);
+	durable_handoff_begin(turn, &run, handoff);
+	turn->fan_changed = false;
+	park(turn, &run, 0, -1);
+	if (!end_claim(turn, lease) && turn->external)
+		leave_round(turn, lease, false, 0);
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return APPLIED;
+}
+
 typedef struct EndCheck
 {
 	DurableTurn *turn;
 	const DurableLease *lease;
+	const char *note;			/* for the run's log, or NULL */
 	DurableApplied result;
 } EndCheck;
 
@@ -892,6 +903,8 @@ check_end(DurableRun *run, void *arg)
 		return false;
 	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);
+	if (check->note != NULL)
+		durable_run_note(check->turn->run, "warning", check->note, NULL);
 	return true;
 }
 
@@ -899,9 +912,16 @@ DurableApplied
 durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 {
 	EndCheck	check = {.turn = turn, .lease = lease, .result = APPLY_LOST};
+	DurableHandoff handoff;
 	DurableRunStatus status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
 		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
 
+	if (status == RUN_FAILED)
+	{
+		if (durable_handoff_choose(turn, &handoff))
+			return apply_handoff(turn, lease, &handoff);
+		check.note = handoff.problem;
+	}
 	if (!durable_run_end(turn->run, status, turn->output, turn->error,
 						 status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;

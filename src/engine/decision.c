@@ -216,6 +216,10 @@ check_child(Decision *decision, const DurableCommand *command, const text *name)
 	if (strlen(id) > 255)
 		malformed(decision, psprintf("command %d of the decision, start_child, is malformed: the child's id would have more than 255 bytes",
 									 command->index));
+	if (durable_run_child_prefix(decision->turn->run_id, id) != NULL)
+		malformed(decision, psprintf("command %d of the decision, start_child, is malformed: ids that start with \"%s\" are reserved",
+									 command->index,
+									 durable_run_child_prefix(decision->turn->run_id, id)));
 	if (strcmp(id, text_to_cstring(decision->turn->run_id)) == 0)
 		malformed(decision, psprintf("command %d of the decision, start_child, is malformed: a run cannot be its own child",
 									 command->index));

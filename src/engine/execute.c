@@ -31,6 +31,7 @@
 #include "base/commit.h"
 #include "base/executing.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/wakeup.h"
 #include "base/workers.h"
 #include "engine/apply.h"
@@ -240,6 +241,8 @@ static bool
 may_end_here(DurableTurn *turn)
 {
 	return (turn->decision == DECISION_COMPLETED || turn->decision == DECISION_FAILED) &&
+		/* the end of a handler is another run's, too */
+		!durable_text_starts(turn->run_id, DURABLE_ID_ON_ERROR) &&
 		!durable_run_is_awaited(turn->namespace, turn->run_id);
 }
 

@@ -23,6 +23,8 @@
 #include "base/executing.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/deadletter.h"
+#include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
@@ -39,6 +41,16 @@ text *
 durable_child_token(text *run_id)
 {
 	return cstring_to_text(psprintf("child:%s", text_to_cstring(run_id)));
+}
+
+const char *
+durable_run_child_prefix(text *run_id, const char *child_id)
+{
+	const char *own = psprintf("%s.", text_to_cstring(run_id));
+
+	if (strncmp(child_id, own, strlen(own)) == 0)
+		return NULL;
+	return durable_reserved_prefix(cstring_to_text(child_id));
 }
 
 static void
@@ -128,6 +140,26 @@ durable_run_start(DurableRunSpec *spec)
 	return inserted;
 }
 
+/* A jsonb value has less than 256 MB: an input beyond this is left out. */
+#define INPUT_PASSED_ON_MAX ((Size) 128 * 1024 * 1024)
+
+Jsonb *
+durable_run_describe(const DurableRow *row, const char *id_key, Jsonb *error, const text *step)
+{
+	JsonbParseState *state = NULL;
+	Jsonb	   *input = row->nulls[RUN_INPUT] ? NULL : DatumGetJsonbP(row->values[RUN_INPUT]);
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	durable_json_add_text(&state, id_key, DatumGetTextPP(row->values[RUN_RUN_ID]));
+	durable_json_add_text(&state, "workflow", DatumGetTextPP(row->values[RUN_WORKFLOW]));
+	durable_json_add_text(&state, "version", DatumGetTextPP(row->values[RUN_VERSION]));
+	if (input != NULL && VARSIZE(input) <= INPUT_PASSED_ON_MAX)
+		durable_json_add_value(&state, "input", input);
+	durable_json_add_value(&state, "error", error);
+	durable_json_add_text(&state, "step", step);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
 static bool
 find_turn_task(int64 id, DurableRow *task, DurableProbe *by_id)
 {
@@ -173,8 +205,10 @@ durable_run_wake(DurableRun *run)
 	DurableProbe by_id;
 	DurableRow	task;
 	bool		queued = false;
+	int			seq;
 
-	if (state == TURN_NONE)
+	/* the end of its handler ends it, too; nothing else concerns it */
+	if (state == TURN_NONE || durable_run_in_handoff(row, &seq))
 		return;
 	if (state != TURN_READY)
 	{
@@ -228,9 +262,8 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 	drop_task(id, delayed_until, false);
 }
 
-/* What the run was waiting for need not come any more. */
-static void
-abandon_pending(const DurableRow *row)
+void
+durable_run_abandon(const DurableRow *row)
 {
 	int64		id = DatumGetInt64(row->values[RUN_ID]);
 	text	   *namespace = DatumGetTextPP(row->values[RUN_NAMESPACE]);
@@ -274,7 +307,7 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	if (row->nulls[RUN_PARENT])
 		durable_retention_note_end(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	if (may_wait && status != RUN_COMPLETED)
-		abandon_pending(row);
+		durable_run_abandon(row);
 	drop_task(id, delayed_until, parked);
 }
 
@@ -289,39 +322,6 @@ durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status, in
 
 	if (!durable_run_has_ended(&run->row))
 		durable_checkpoint_settle(DatumGetInt64(run->row.values[RUN_ID]), &outcome);
-}
-
-/* false: somebody else holds it. A run that is gone counts as open, with rel NULL. */
-static bool
-open_waiting(DurableRun *waiting, int64 id, bool wait)
-{
-	TM_Result	result = durable_run_open(waiting, id, wait);
-
-	if (result != TM_Ok)
-		waiting->writer.rel = NULL;
-	return result != TM_WouldBlock;
-}
-
-/* Locks both (waiting_id 0: only the other) in order; anything but TM_Ok leaves
- * nothing open. */
-static TM_Result
-open_in_order(DurableRun *waiting, int64 waiting_id, DurableRun *ending, int64 ending_id,
-			  bool wait)
-{
-	TM_Result	result;
-
-	waiting->writer.rel = NULL;
-	if (waiting_id != 0 && waiting_id < ending_id && !open_waiting(waiting, waiting_id, wait))
-		return TM_WouldBlock;
-	result = durable_run_open(ending, ending_id, wait);
-	if (result == TM_Ok && waiting_id > ending_id && !open_waiting(waiting, waiting_id, wait))
-	{
-		durable_run_close(ending);
-		result = TM_WouldBlock;
-	}
-	if (result != TM_Ok && waiting->writer.rel != NULL)
-		durable_run_close(waiting);
-	return result;
 }
 
 static void
@@ -341,6 +341,21 @@ tell_waiting(DurableRun *waiting, int seq, text *token, text *namespace,
 	durable_snapshot_pop();
 }
 
+/* The handler of its failure. */
+static void
+cancel_handler(int64 id)
+{
+	DurableRow	row;
+	int64		handler;
+
+	if (!durable_run_read(id, &row) || !durable_handoff_handler(&row, &handler))
+		return;
+	durable_handoff_call_off(&row);
+	(void) durable_run_end(handler, RUN_CANCELLED, NULL,
+						   durable_json_error("cancelled with the run that it was started for", false),
+						   true, NULL, NULL);
+}
+
 /* The children that a run has started and waits for. */
 static void
 cancel_children(int64 id)
@@ -349,6 +364,7 @@ cancel_children(int64 id)
 	int			n;
 
 	durable_snapshot_push();
+	cancel_handler(id);
 	history = durable_checkpoints_load(id, &n);
 	for (int i = 0; i < n; i++)
 	{
@@ -383,45 +399,171 @@ durable_run_refuse_own(text *run_id)
 				errhint("Return a value from which its body can tell that it is to end, with durable.fail_run() for example."));
 }
 
+/*
+ * A run that ends, at first, and who learns of it: the run that waits for it. When that
+ * one has handed its failure over to it, it ends with it, and who waits for that one
+ * learns of it, too. (A handler's own failure is not handed over: so there are no more.)
+ */
+#define ENDING_MAX 3
+
+typedef struct Ending
+{
+	int			n;
+	int64		ids[ENDING_MAX];
+	int			seqs[ENDING_MAX];	/* where each waits for the one before it */
+	text	   *tokens[ENDING_MAX]; /* on which each is waited for; NULL: it is a handler */
+	DurableRun	runs[ENDING_MAX];
+	bool		open[ENDING_MAX];
+	text	   *namespace;
+} Ending;
+
+/* Who waits for one of them, whose row was read without a lock. false: somebody is
+ * busy with its token. */
+static bool
+find_next(Ending *ending, int i, const DurableRow *row, bool wait)
+{
+	ending->n = i + 1;
+	ending->tokens[i] = NULL;
+	if (!row->nulls[RUN_PARENT_SEQ] && durable_is_handoff(DatumGetInt32(row->values[RUN_PARENT_SEQ])))
+	{
+		ending->ids[i + 1] = DatumGetInt64(row->values[RUN_PARENT]);
+		ending->seqs[i + 1] = DatumGetInt32(row->values[RUN_PARENT_SEQ]);
+		ending->n++;
+		return true;
+	}
+	ending->tokens[i] = durable_child_token(DatumGetTextPP(row->values[RUN_RUN_ID]));
+	if (wait)
+		durable_token_share(ending->namespace, ending->tokens[i]);
+	else if (!durable_token_share_now(ending->namespace, ending->tokens[i]))
+		return false;
+	if (durable_waiter_find(ending->namespace, ending->tokens[i], &ending->ids[i + 1],
+							&ending->seqs[i + 1]))
+		ending->n++;
+	return true;
+}
+
+static bool
+find_waiting(Ending *ending, const DurableRow *seen, bool wait)
+{
+	DurableRow	row;
+
+	if (!find_next(ending, 0, seen, wait))
+		return false;
+	if (ending->tokens[0] != NULL)
+		return true;
+	/* one that has handed over ends, too, unless it is gone */
+	if (durable_run_read(ending->ids[1], &row))
+		return find_next(ending, 1, &row, wait);
+	ending->n = 1;
+	return true;
+}
+
+static void
+close_ending(Ending *ending)
+{
+	for (int i = 0; i < ending->n; i++)
+	{
+		if (ending->open[i])
+			durable_run_close(&ending->runs[i]);
+	}
+}
+
+/* Locks them ascending by number; anything but TM_Ok leaves nothing open. Those that
+ * are gone, but for the first, stay closed. */
+static TM_Result
+open_in_order(Ending *ending, bool wait)
+{
+	TM_Result	result = TM_Ok;
+	int64		last = 0;
+
+	for (int k = 0; k < ending->n && result == TM_Ok; k++)
+	{
+		int			next = -1;
+
+		for (int i = 0; i < ending->n; i++)
+		{
+			if (ending->ids[i] > last && (next < 0 || ending->ids[i] < ending->ids[next]))
+				next = i;
+		}
+		if (next < 0)
+			break;
+		last = ending->ids[next];
+		result = durable_run_open(&ending->runs[next], last, wait);
+		ending->open[next] = result == TM_Ok;
+		if (next > 0 && result != TM_WouldBlock)
+			result = TM_Ok;
+	}
+	if (result != TM_Ok)
+		close_ending(ending);
+	return result;
+}
+
+/* The outcome of one of them, to the next. */
+static void
+pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *error)
+{
+	DurableRun *waiting;
+	int64		id;
+	int			seq;
+
+	if (i + 1 >= ending->n || !ending->open[i + 1])
+		return;
+	waiting = &ending->runs[i + 1];
+	id = ending->ids[i + 1];
+	seq = ending->seqs[i + 1];
+	if (ending->tokens[i] != NULL)
+	{
+		tell_waiting(waiting, seq, ending->tokens[i], ending->namespace, status, output, error);
+		return;
+	}
+	if (!durable_handoff_is_for(&waiting->row, &ending->runs[i].row))
+		return;
+	durable_snapshot_push();
+	if (status == RUN_COMPLETED)
+		deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
+	else
+	{
+		deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
+		error = durable_handoff_error(id, seq, error);
+		status = RUN_FAILED;
+	}
+	durable_snapshot_pop();
+	durable_run_awaits_nothing(&waiting->row);
+	durable_run_finish(waiting, status, output, error);
+	pass_on(ending, i + 1, status, output, error);
+}
+
 /* TM_Ok: ended. TM_WouldBlock: somebody holds what is needed (never when waiting).
  * Else it has ended before, is unknown, or the check refused. */
 static TM_Result
 end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRunCheck check,
 		void *arg, bool wait)
 {
-	DurableRun	waiting;
-	DurableRun	run;
+	Ending		ending = {0};
+	DurableRun *run = &ending.runs[0];
 	DurableRow	seen;
-	text	   *namespace;
-	text	   *token;
-	int64		waiting_id = 0;
-	int			seq = 0;
 	TM_Result	result;
 
 	if (!durable_run_read(id, &seen) || durable_run_has_ended(&seen))
 		return TM_Deleted;
 	durable_run_refuse_own(DatumGetTextPP(seen.values[RUN_RUN_ID]));
-	namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
-	token = durable_child_token(DatumGetTextPP(seen.values[RUN_RUN_ID]));
-	if (wait)
-		durable_token_share(namespace, token);
-	else if (!durable_token_share_now(namespace, token))
+	ending.namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
+	ending.ids[0] = id;
+	if (!find_waiting(&ending, &seen, wait))
 		return TM_WouldBlock;
-	(void) durable_waiter_find(namespace, token, &waiting_id, &seq);
-	result = open_in_order(&waiting, waiting_id, &run, id, wait);
+	result = open_in_order(&ending, wait);
 	if (result != TM_Ok)
 		return result;
-	if (durable_run_has_ended(&run.row) || (check != NULL && !check(&run, arg)))
+	if (durable_run_has_ended(&run->row) || (check != NULL && !check(run, arg)))
 		result = TM_Deleted;
 	else
 	{
-		durable_run_finish(&run, status, output, error);
-		if (waiting.writer.rel != NULL)
-			tell_waiting(&waiting, seq, token, namespace, status, output, error);
+		durable_run_finish(run, status, output, error);
+		if (status == RUN_DEAD)
+			durable_dead_letter_start(run);
+		pass_on(&ending, 0, status, output, error);
 	}
-	durable_run_close(&run);
-	if (waiting.writer.rel != NULL)
-		durable_run_close(&waiting);
+	close_ending(&ending);
 	return result;
 }
 

@@ -60,6 +60,14 @@ extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatu
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
 
+/* What it was waiting for need not come any more. */
+extern void durable_run_abandon(const DurableRow *row);
+
+/* What another run is handed that is told how this one ended: its id under that key,
+ * workflow, version, input, error and, unless NULL, the step that failed. */
+extern Jsonb *durable_run_describe(const DurableRow *row, const char *id_key, Jsonb *error,
+								   const text *step);
+
 /* Takes a task of a locked run out of its list and away; delayed_until is 0 where
  * its own row tells. */
 extern void durable_run_drop_task(int64 id, TimestampTz delayed_until);
@@ -92,6 +100,10 @@ extern bool durable_run_postpone(DurableTables *tables, DurableRow *task, int64 
 
 /* Delivers to the waiter or buffers; the run woken, or NULL. */
 extern text *durable_run_signal(text *namespace, text *token, Jsonb *payload);
+
+/* The reserved prefix that keeps a run from having a child of this id, or NULL. (That
+ * of its own id, as generated ones have it, does not.) */
+extern const char *durable_run_child_prefix(text *run_id, const char *child_id);
 
 /* The token on which a parent waits for a run. */
 extern text *durable_child_token(text *run_id);

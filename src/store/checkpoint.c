@@ -39,6 +39,7 @@ static const char *const kind_names[] = {
 	[KIND_SIGNAL] = "signal",
 	[KIND_CHILD] = "child",
 	[KIND_VALUE] = "value",
+	[KIND_HANDOFF] = "handoff",
 };
 
 static const char *const status_names[] = {
@@ -141,6 +142,8 @@ durable_checkpoints_load(int64 run, int *n)
 	for (more = durable_probe_find(&probe, &key, &row); more;
 		 more = durable_probe_next(&probe, &row))
 	{
+		if (DatumGetInt32(row.values[CHECKPOINT_SEQ]) < 0)
+			continue;
 		if (*n == space)
 		{
 			space *= 2;
@@ -186,7 +189,7 @@ durable_checkpoints_tail(int64 run, int max, Size bytes, int *n)
 	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 1);
 	if (more)
 		more = durable_probe_find_last(&probe, &key, &row);
-	while (more)
+	while (more && DatumGetInt32(row.values[CHECKPOINT_SEQ]) >= 0)
 	{
 		if (*n == space)
 		{
