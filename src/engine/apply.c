@@ -871,12 +871,21 @@ apply_handoff(DurableTurn *turn, const DurableLease *lease, DurableHandoff *hand
 
 	if (result != APPLIED)
 		return result;
+	if (is_superseded(turn, &run))
+	{
+		close_claimed(&run);
+		return APPLY_SUPERSEDED;
+	}
 	(void) write_history(turn, DURABLE_ALL_POSITIONS);
 	durable_handoff_begin(turn, &run, handoff);
 	turn->fan_changed = false;
 	park(turn, &run, 0, -1);
-	if (!end_claim(turn, lease) && turn->external)
-		leave_round(turn, lease, false, 0);
+	if (turn->after == NULL)
+	{
+		if (turn->external)
+			leave_round(turn, lease, false, 0);
+		(void) end_claim(turn, lease);
+	}
 	close_claimed(&run);
 	CommandCounterIncrement();
 	return APPLIED;
