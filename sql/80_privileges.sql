@@ -47,6 +47,8 @@ ALTER TABLE durable.waiter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.signal_buffer ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.run_log ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.schedule ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.singleton ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.quota ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -58,6 +60,10 @@ CREATE POLICY namespace_read ON durable.waiter FOR SELECT
 CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.schedule FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.singleton FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.quota FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
 	USING (EXISTS (SELECT FROM durable.run r
@@ -149,6 +155,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
 		('read', 'SELECT ON durable.schedule, durable.schedules'),
+		('read', 'SELECT ON durable.singleton, durable.singletons, durable.quota'),
 		('read', 'EXECUTE ON ROUTINE durable.next_fires'),
 		('manage', 'EXECUTE ON ROUTINE durable.create_schedule'),
 		('manage', 'EXECUTE ON ROUTINE durable.upsert_schedule'),

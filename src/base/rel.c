@@ -74,6 +74,10 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SCHEDULE_PKEY] = "schedule_pkey",
 	[IDX_SCHEDULE_NEXT_FIRE] = "schedule_next_fire",
 	[IDX_SCHEDULE_LAST_WINDOW] = "schedule_last_window",
+	[REL_SINGLETON] = "singleton",
+	[IDX_SINGLETON_ORDER] = "singleton_order",
+	[REL_QUOTA] = "quota",
+	[IDX_QUOTA_PKEY] = "quota_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };
@@ -434,8 +438,8 @@ durable_probe_open(DurableProbe *probe, DurableRel table, DurableRel index,
 	probe->scan = compat_index_beginscan(probe->rel, probe->index, snapshot, nkeys);
 }
 
-static void
-probe_start(DurableProbe *probe, const Datum *keys)
+void
+durable_probe_start(DurableProbe *probe, const Datum *keys)
 {
 	ScanKeyData scan_keys[INDEX_MAX_KEYS];
 
@@ -458,7 +462,7 @@ probe_step(DurableProbe *probe, ScanDirection direction, DurableRow *row)
 bool
 durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {
-	probe_start(probe, keys);
+	durable_probe_start(probe, keys);
 	return durable_probe_next(probe, row);
 }
 
@@ -471,7 +475,7 @@ durable_probe_next(DurableProbe *probe, DurableRow *row)
 bool
 durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {
-	probe_start(probe, keys);
+	durable_probe_start(probe, keys);
 	return durable_probe_previous(probe, row);
 }
 

@@ -27,6 +27,7 @@
 #include "engine/check.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/start_limit.h"
 #include "engine/step.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -166,12 +167,47 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const
 		APPLIED : APPLY_AGAIN;
 }
 
+static Jsonb *
+refused(const DurableOperation *op, const DurableRefusal *refusal)
+{
+	return durable_json_error_details(psprintf("child workflow \"%s\" failed to start: %s",
+											   text_to_cstring(op->workflow), refusal->message),
+									  pstrdup(unpack_sql_state(refusal->sqlstate)),
+									  refusal->detail, refusal->hint, NULL);
+}
+
+/* Before the run is locked: a start that has to be counted may wait for others. What
+ * is wrong with it comes out when it is started. */
+static void
+lock_starts(DurableTurn *turn)
+{
+	ListCell   *lc;
+
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
+		DurableWorkflow workflow;
+		DurableRefusal refusal = {0};
+		DurableRunSpec spec = {
+			.workflow = &workflow, .input = checkpoint->input, .refusal = &refusal
+		};
+
+		if (checkpoint->kind != KIND_CHILD ||
+			!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+			continue;
+		spec.run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
+		durable_start_lock(&spec);
+	}
+}
+
 /* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
 static DurableApplied
 open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
 {
 	DurableApplied result;
 
+	lock_starts(turn);
 	durable_snapshot_push();
 	if (durable_run_open(run, turn->run, true) != TM_Ok)
 	{
@@ -237,6 +273,7 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 	int64		recheck = 0;
 	text	   *child_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
 	DurableWorkflow workflow;
+	DurableRefusal refusal = {0};
 	DurableRow	child;
 	int64		id;
 	int64		waiting;
@@ -255,10 +292,15 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 			.workflow = &workflow, .run_id = child_id, .start_at = DT_NOBEGIN,
 			.priority = op->has_priority ? op->priority : turn->priority,
 			.tags = workflow.tags, .input = checkpoint->input,
-			.parent = turn->run, .parent_seq = checkpoint->seq
+			.parent = turn->run, .parent_seq = checkpoint->seq, .refusal = &refusal
 		};
 
 		(void) durable_run_start(&spec);
+	}
+	if (refusal.message != NULL)
+	{
+		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL, refused(op, &refusal));
+		return 0;
 	}
 	if (checkpoint->status != CHECKPOINT_PENDING)
 		return 0;				/* start_child does not wait */
@@ -705,6 +747,7 @@ durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 	DurableRunStatus status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
 		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
 
+	lock_starts(turn);
 	if (!durable_run_end(turn->run, status, turn->output, turn->error,
 						 status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;
