@@ -335,5 +335,8 @@ durable_start_child(PG_FUNCTION_ARGS)
 	int			seq;
 	DurableCheckpoint *checkpoint = child_checkpoint(turn, fcinfo, false, &seq);
 
+	/* it could not be started */
+	if (checkpoint->status == CHECKPOINT_FAILED)
+		durable_raise(checkpoint->error);
 	PG_RETURN_TEXT_P(cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:")));
 }

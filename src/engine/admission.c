@@ -422,10 +422,11 @@ durable_admission_leave(const DurableRow *run)
 	if (!run->nulls[RUN_CONCURRENCY_KEY])
 		durable_quota_delete(DatumGetTextPP(run->values[RUN_NAMESPACE]),
 							 DatumGetTextPP(run->values[RUN_CONCURRENCY_KEY]), id);
-	if (key_of_run(run, &key) && delete_entry(&key, id, &slot) && slot.state == SLOT_HELD)
+	if (key_of_run(run, &key) && delete_entry(&key, id, &slot) && slot.state != SLOT_DELAYED)
 	{
 		DurableTables tables;
 
+		/* also of who had none: his version may have had a lower limit than the next */
 		durable_tables_init(&tables);
 		look_at(&tables, &key);
 		durable_tables_close(&tables);

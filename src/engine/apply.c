@@ -176,10 +176,13 @@ refused(const DurableOperation *op, const DurableRefusal *refusal)
 									  refusal->detail, refusal->hint, NULL);
 }
 
-/* Before the run is locked: a start that has to be counted may wait for others. What
- * is wrong with it comes out when it is started. */
-static void
-lock_starts(DurableTurn *turn)
+/*
+ * Before the run is locked: a start that has to be counted may wait for others. What is
+ * wrong with the start of a child that is waited for is that step's error. The body has gone
+ * on after any other: the run cannot know better than to fail. Returns why, or NULL.
+ */
+static Jsonb *
+prepare_starts(DurableTurn *turn)
 {
 	ListCell   *lc;
 
@@ -197,8 +200,22 @@ lock_starts(DurableTurn *turn)
 			!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
 			continue;
 		spec.run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
-		durable_start_lock(&spec);
+		if (checkpoint->status == CHECKPOINT_PENDING)
+			durable_start_lock(&spec);
+		else if (!durable_start_check(&spec) && refusal.message != NULL)
+			return refused(op, &refusal);
 	}
+	return NULL;
+}
+
+/* Instead of what the body came to. */
+static DurableApplied
+fail_instead(DurableTurn *turn, const DurableLease *lease, Jsonb *error)
+{
+	turn->decision = DECISION_FAILED;
+	turn->output = NULL;
+	turn->error = error;
+	return durable_apply_end(turn, lease);
 }
 
 /* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
@@ -207,7 +224,6 @@ open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Dur
 {
 	DurableApplied result;
 
-	lock_starts(turn);
 	durable_snapshot_push();
 	if (durable_run_open(run, turn->run, true) != TM_Ok)
 	{
@@ -468,8 +484,11 @@ DurableApplied
 durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 {
 	DurableRun	run;
-	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
+	DurableApplied result;
 
+	/* what is refused is recorded, and raised by the next replay */
+	(void) prepare_starts(turn);
+	result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 	if (result != APPLIED)
 		return result;
 	(void) write_history(turn, below);
@@ -579,8 +598,12 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	bool		was_pending = last != NULL && last->status == CHECKPOINT_PENDING;
 	int64		recheck;
 	TimestampTz wake_at = turn->wake_at;
-	DurableApplied result = open_claimed(turn, lease, true, &run);
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableApplied result;
 
+	if (refusal != NULL)
+		return fail_instead(turn, lease, refusal);
+	result = open_claimed(turn, lease, true, &run);
 	if (result != APPLIED)
 		return result;
 	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
@@ -691,8 +714,12 @@ durable_apply_external(DurableTurn *turn, const DurableLease *lease)
 	TimestampTz wake_at;
 	int64		recheck;
 	bool		again;
-	DurableApplied result = open_claimed(turn, lease, false, &run);
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableApplied result;
 
+	if (refusal != NULL)
+		return fail_instead(turn, lease, refusal);
+	result = open_claimed(turn, lease, false, &run);
 	if (result != APPLIED)
 		return result;
 	refresh_waits(turn);
@@ -744,10 +771,17 @@ DurableApplied
 durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 {
 	EndCheck	check = {.turn = turn, .lease = lease, .result = APPLY_LOST};
-	DurableRunStatus status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
-		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableRunStatus status;
 
-	lock_starts(turn);
+	if (refusal != NULL && turn->decision == DECISION_COMPLETED)
+	{
+		turn->decision = DECISION_FAILED;
+		turn->output = NULL;
+		turn->error = refusal;
+	}
+	status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
+		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
 	if (!durable_run_end(turn->run, status, turn->output, turn->error,
 						 status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;

@@ -277,7 +277,7 @@ fits_queue(DurableRunSpec *spec)
 	refuse(spec, ERRCODE_DURABLE_QUEUE_FULL,
 		   psprintf("the singleton queue of workflow \"%s\" for key \"%s\" is full",
 					text_to_cstring(workflow->name), text_to_cstring(key.key)),
-		   psprintf("Key \"%s\" has %d runs: %d may go on at a time and %d wait.",
+		   psprintf("Key \"%s\" has %d runs; %d may go on and %d may wait.",
 					text_to_cstring(key.key), depth, workflow->singleton_limit,
 					workflow->singleton_max_queued),
 		   "Try again when one of them has ended.");
