@@ -174,6 +174,7 @@ typedef struct Fill
 	int			limit;			/* … and its limit */
 	int			holders;
 	int			given;
+	bool		queued;			/* some of them were parked */
 } Fill;
 
 /* A workflow that has no key any more lets everybody go. */
@@ -207,10 +208,13 @@ give_slot(Fill *fill, DurableProbe *by_id, DurableSlot *slot)
 	}
 	result = durable_slot_set(fill->key, slot, SLOT_HELD, false, false);
 	if (result == TM_Ok && parked)
+	{
 		durable_ready_insert(durable_tables_get(fill->tables, TABLE_READY), slot->run,
 							 DatumGetInt32(task.values[TASK_PRIORITY]),
 							 DatumGetTextPP(task.values[TASK_NAMESPACE]),
 							 DatumGetTextPP(task.values[TASK_QUEUE]));
+		fill->queued = true;
+	}
 	return result;
 }
 
@@ -249,15 +253,16 @@ give_slots(Fill *fill)
 	return result == TM_Deleted ? TM_Ok : result;
 }
 
-/* false: somebody has to look again. */
+/* false: somebody has to look again. *queued: runs that were parked are ready now. */
 static bool
-fill_slots(DurableTables *tables, const DurableSlotKey *key)
+fill_slots(DurableTables *tables, const DurableSlotKey *key, bool *queued)
 {
 	Fill		fill = {.key = key, .tables = tables};
 	TM_Result	result = TM_Updated;
 
 	for (int i = 0; i < FILL_TRIES && result == TM_Updated; i++)
 		result = give_slots(&fill);
+	*queued = *queued || fill.queued;
 	return result == TM_Ok;
 }
 
@@ -265,7 +270,9 @@ fill_slots(DurableTables *tables, const DurableSlotKey *key)
 static void
 look_at(DurableTables *tables, const DurableSlotKey *key)
 {
-	if (!durable_slots_lock(key) || !fill_slots(tables, key))
+	bool		queued = false;
+
+	if (!durable_slots_lock(key) || !fill_slots(tables, key, &queued))
 		leave_note(key);
 }
 
@@ -293,7 +300,7 @@ compete(DurableGate *gate, DurableTables *tables, const DurableSlotKey *key, Dur
 		return false;
 	if (!is_key(&gate->full, key))
 	{
-		if (!fill_slots(tables, key))
+		if (!fill_slots(tables, key, &gate->queued))
 			leave_note(key);
 		/* or noted: in both cases there is nothing more for us to do here */
 		keep_full(gate, key);
@@ -341,7 +348,7 @@ pass_turn(DurableGate *gate, DurableTables *tables, DurableRow *task, TimestampT
 }
 
 static void
-follow_note(DurableTables *tables, DurableRow *task, TimestampTz now)
+follow_note(DurableGate *gate, DurableTables *tables, DurableRow *task, TimestampTz now)
 {
 	DurableSlotKey key = {
 		.namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]),
@@ -349,7 +356,7 @@ follow_note(DurableTables *tables, DurableRow *task, TimestampTz now)
 		.key = json_string(DatumGetJsonbP(task->values[TASK_INPUT]))
 	};
 
-	if (!durable_slots_lock(&key) || !fill_slots(tables, &key))
+	if (!durable_slots_lock(&key) || !fill_slots(tables, &key, &gate->queued))
 		come_again(tables, task, now);
 	else
 		(void) durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, false);
@@ -363,7 +370,7 @@ durable_gate_pass(DurableGate *gate, DurableTables *tables, DurableRow *task, Ti
 	if (!durable_task_is(task, "look"))
 		return true;
 	gate->keys++;
-	follow_note(tables, task, now);
+	follow_note(gate, tables, task, now);
 	return false;
 }
 

@@ -21,6 +21,7 @@ typedef struct DurableGate
 	DurableSlotKey full;		/* no slot is free here, and none is given but by us */
 	int			keys;			/* whose slots were locked */
 	int			denied;
+	bool		queued;			/* runs that were parked are ready now, behind the claim's back */
 } DurableGate;
 
 /*

@@ -221,7 +221,7 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 	durable_snapshot_pop();
 	durable_tables_close(&round.tables);
 	durable_commit_claim_end();
-	ended_early = durable_gate_is_tired(&round.gate);
+	ended_early = durable_gate_is_tired(&round.gate) || round.gate.queued;
 	pfree(round.lease.ids);
 	return round.lease.nids;
 }
