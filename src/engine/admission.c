@@ -175,6 +175,7 @@ typedef struct Fill
 	int			holders;
 	int			given;
 	bool		queued;			/* some of them were parked */
+	bool		more;			/* it could go on at once, in another transaction */
 } Fill;
 
 /* A workflow that has no key any more lets everybody go. */
@@ -218,7 +219,8 @@ give_slot(Fill *fill, DurableProbe *by_id, DurableSlot *slot)
 	return result;
 }
 
-/* TM_Ok: all free slots were given away. Else why the next one has not got his. */
+/* TM_Ok: all free slots were given away, or there are more than one transaction should
+ * give. Else why the next one has not got his. */
 static TM_Result
 give_slots(Fill *fill)
 {
@@ -234,11 +236,9 @@ give_slots(Fill *fill)
 	while (durable_slots_waiting_next(&waiting, &slot) &&
 		   fill->holders < limit_of(fill, slot.version))
 	{
-		if (fill->given == FILL_MAX)
-		{
-			result = TM_WouldBlock;
+		fill->more = fill->given == FILL_MAX;
+		if (fill->more)
 			break;
-		}
 		result = give_slot(fill, &by_id, &slot);
 		if (result == TM_Deleted)
 			continue;
@@ -253,8 +253,15 @@ give_slots(Fill *fill)
 	return result == TM_Deleted ? TM_Ok : result;
 }
 
-/* false: somebody has to look again. *queued: runs that were parked are ready now. */
-static bool
+typedef enum Filled
+{
+	FILLED,
+	FILLED_MORE,				/* somebody has to go on */
+	FILLED_BUSY					/* somebody has to look again when others have committed */
+} Filled;
+
+/* *queued: runs that were parked are ready now. */
+static Filled
 fill_slots(DurableTables *tables, const DurableSlotKey *key, bool *queued)
 {
 	Fill		fill = {.key = key, .tables = tables};
@@ -262,8 +269,8 @@ fill_slots(DurableTables *tables, const DurableSlotKey *key, bool *queued)
 
 	for (int i = 0; i < FILL_TRIES && result == TM_Updated; i++)
 		result = give_slots(&fill);
-	*queued = *queued || fill.queued;
-	return result == TM_Ok;
+	*queued = *queued || fill.queued || fill.more;
+	return result != TM_Ok ? FILLED_BUSY : fill.more ? FILLED_MORE : FILLED;
 }
 
 /* As far as it can be done now; the rest is noted. */
@@ -272,7 +279,7 @@ look_at(DurableTables *tables, const DurableSlotKey *key)
 {
 	bool		queued = false;
 
-	if (!durable_slots_lock(key) || !fill_slots(tables, key, &queued))
+	if (!durable_slots_lock(key) || fill_slots(tables, key, &queued) != FILLED)
 		leave_note(key);
 }
 
@@ -300,7 +307,7 @@ compete(DurableGate *gate, DurableTables *tables, const DurableSlotKey *key, Dur
 		return false;
 	if (!is_key(&gate->full, key))
 	{
-		if (!fill_slots(tables, key, &gate->queued))
+		if (fill_slots(tables, key, &gate->queued) != FILLED)
 			leave_note(key);
 		/* or noted: in both cases there is nothing more for us to do here */
 		keep_full(gate, key);
@@ -356,10 +363,17 @@ follow_note(DurableGate *gate, DurableTables *tables, DurableRow *task, Timestam
 		.key = json_string(DatumGetJsonbP(task->values[TASK_INPUT]))
 	};
 
-	if (!durable_slots_lock(&key) || !fill_slots(tables, &key, &gate->queued))
-		come_again(tables, task, now);
-	else
+	Filled		filled = durable_slots_lock(&key) ?
+		fill_slots(tables, &key, &gate->queued) : FILLED_BUSY;
+
+	if (filled == FILLED)
 		(void) durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, false);
+	else if (filled == FILLED_MORE)
+		durable_ready_insert(durable_tables_get(tables, TABLE_READY),
+							 DatumGetInt64(task->values[TASK_ID]), PG_INT32_MAX,
+							 key.namespace, DatumGetTextPP(task->values[TASK_QUEUE]));
+	else
+		come_again(tables, task, now);
 }
 
 bool
