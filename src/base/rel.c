@@ -78,6 +78,10 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SINGLETON_ORDER] = "singleton_order",
 	[REL_QUOTA] = "quota",
 	[IDX_QUOTA_PKEY] = "quota_pkey",
+	[REL_LAST_SWEEP] = "last_sweep",
+	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
+	[REL_SWEEP_FAILURE] = "sweep_failure",
+	[IDX_SWEEP_FAILURE_PKEY] = "sweep_failure_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

@@ -454,12 +454,13 @@ durable_admission_leave(const DurableRow *run)
 	}
 }
 
-void
+bool
 durable_admission_unpark(const DurableRow *run, ItemPointer version)
 {
 	DurableSlotKey key;
 	DurableSlot slot;
 	TM_Result	result = TM_Updated;
+	bool		parked = false;
 
 	ItemPointerSetInvalid(version);
 	while (key_of_run(run, &key) && result == TM_Updated)
@@ -468,14 +469,16 @@ durable_admission_unpark(const DurableRow *run, ItemPointer version)
 		durable_snapshot_push();
 		if (!durable_slot_find(&key, DatumGetInt64(run->values[RUN_ID]), &slot))
 			result = TM_Deleted;
-		else if (slot.parked)
-			result = durable_slot_set(&key, &slot, slot.state, false, true);
 		else
-			result = TM_Ok;
+		{
+			parked = slot.parked;
+			result = parked ? durable_slot_set(&key, &slot, slot.state, false, true) : TM_Ok;
+		}
 		if (result == TM_Ok)
 			*version = slot.tid;
 		durable_snapshot_pop();
 	}
+	return parked && result == TM_Ok;
 }
 
 void

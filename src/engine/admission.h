@@ -44,8 +44,9 @@ extern void durable_admission_leave(const DurableRow *run);
  * The run, which is locked, is to be queued by the caller. Its entry is no longer parked,
  * and does not become so again in *version, which is invalid when it has none. When
  * that changes between two calls under one snapshot, so may have its place in the lists.
+ * true: it was parked, and so in no list.
  */
-extern void durable_admission_unpark(const DurableRow *run, ItemPointer version);
+extern bool durable_admission_unpark(const DurableRow *run, ItemPointer version);
 
 /* Somebody has to look at the slots of all keys that are waited for. */
 extern void durable_admission_changed(text *namespace, text *workflow);

@@ -385,14 +385,14 @@ take_turn(const DurableRow *run, const DurableRow *task, TimestampTz delayed_unt
 	bool		found = false;
 
 	durable_snapshot_push();
-	durable_admission_unpark(run, &after);
+	(void) durable_admission_unpark(run, &after);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
 		before = after;
 		found = durable_outcome_unlist(task, delayed_until);
 		if (!found)
-			durable_admission_unpark(run, &after);
+			(void) durable_admission_unpark(run, &after);
 	} while (!found && !ItemPointerEquals(&before, &after));
 	durable_snapshot_pop();
 	return found;

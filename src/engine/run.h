@@ -49,6 +49,7 @@ typedef struct DurableRunSpec
 	int			concurrency_limit;
 	bool		has_concurrency_limit;
 	DurableRefusal *refusal;	/* NULL: it is raised */
+	bool		replaces;		/* the run exists, and gets these keys */
 	/* filled in */
 	text	   *singleton_key;
 	text	   *computed_key;	/* of the quota */

@@ -49,7 +49,7 @@ run_exists(text *run_id)
 static void
 refuse(DurableRunSpec *spec, int sqlstate, char *message, char *detail, char *hint)
 {
-	if (spec->run_id != NULL && run_exists(spec->run_id))
+	if (!spec->replaces && spec->run_id != NULL && run_exists(spec->run_id))
 		return;
 	if (spec->refusal == NULL)
 		ereport(ERROR,
@@ -312,4 +312,12 @@ durable_start_lock(DurableRunSpec *spec)
 	spec->singleton_key = spec->computed_key = NULL;
 	if (read_keys(spec) && counts(spec) && !run_exists(spec->run_id))
 		take_locks(spec);
+}
+
+void
+durable_start_keys(DurableRunSpec *spec)
+{
+	spec->replaces = true;
+	spec->singleton_key = spec->computed_key = NULL;
+	(void) read_keys(spec);
 }

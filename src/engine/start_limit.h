@@ -23,4 +23,7 @@ extern bool durable_start_check(DurableRunSpec *spec);
  * when it is called. */
 extern void durable_start_lock(DurableRunSpec *spec);
 
+/* Only fills in the keys, for a run that has its place already. */
+extern void durable_start_keys(DurableRunSpec *spec);
+
 #endif							/* DURABLE_START_LIMIT_H */

@@ -62,6 +62,10 @@ SELECT run_id, concurrency_key FROM durable.run WHERE run_id LIKE 'f_' ORDER BY 
 SELECT durable.start_many('free', ARRAY[NULL, NULL, NULL]::jsonb[], '{m1,m2,m3}', concurrency_key => 'many', concurrency_limit => 2);
 SELECT count(*) FROM durable.run WHERE run_id LIKE 'm_';
 SELECT durable.start_many('free', ARRAY[NULL, NULL]::jsonb[], '{m1,m2}', concurrency_key => 'many', concurrency_limit => 2);
+-- a run that is replaced counts under its new key
+SELECT durable.start('w', '{"tenant": "r1"}', 'r1'), durable.start('w', '{"tenant": "r2"}', 'r1', on_conflict => 'replace');
+SELECT key, count(*) FROM durable.quota WHERE key LIKE 'r_' GROUP BY 1;
+SELECT durable.cancel('r1');
 -- keys and definitions that make no sense
 SELECT durable.start('w', '{"tenant": null}');
 SELECT durable.start('w');

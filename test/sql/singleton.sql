@@ -347,6 +347,29 @@ RESET durable.clock_offset;
 SELECT durable.cancel(run_id) FROM entries \g /dev/null
 
 --
+-- a run that has not begun is replaced: it has the key of its new input, and gives back a slot that it had
+--
+SELECT durable.start('w', '{"k": "o"}', 'o' || n) FROM generate_series(1, 4) n;
+CALL durable.work(duration => '0');
+SELECT durable.start('w', '{"k": "o", "n": 2}', 'o2', on_conflict => 'replace'), durable.start('w', '{"k": "other"}', 'o3', on_conflict => 'replace'),
+	durable.start('w', '{"k": "o"}', 'o4', on_conflict => 'debounce', debounce => '1 hour');
+SELECT * FROM entries;
+SELECT durable.start('w', '{}', 'o2', on_conflict => 'replace');
+SELECT durable.start('w', '{"k": "o"}', 'o1', on_conflict => 'replace');
+CALL durable.work(duration => '0');
+SELECT * FROM entries;
+SELECT durable.cancel('o1');
+SELECT * FROM entries;
+SELECT durable.start('w', '{"k": "o"}', 'o5'), durable.start('w', '{"k": "new"}', 'o2', on_conflict => 'replace');
+SELECT * FROM entries;
+CALL durable.work(duration => '0');
+SELECT * FROM entries;
+SELECT run_id, input, singleton_key FROM durable.run WHERE run_id LIKE 'o_' ORDER BY 1;
+SELECT durable.cancel(run_id) FROM entries \g /dev/null
+CALL durable.work(duration => '0');
+SELECT count(*) FROM durable.task;
+
+--
 -- children: a bad key or a full queue fails the step, not the engine
 --
 CREATE FUNCTION parent(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
