@@ -113,7 +113,7 @@ store_workflow(const DurableWorkflow *workflow)
 	if (!replaces || workflow->singleton_key == NULL ||
 		workflow->singleton_limit > before.singleton_limit ||
 		!durable_text_same(workflow->queue, before.queue))
-		durable_admission_changed(workflow->namespace, workflow->name);
+		durable_admission_changed(workflow->namespace, workflow->name, workflow->version);
 }
 
 Datum

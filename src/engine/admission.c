@@ -109,9 +109,9 @@ json_string(Jsonb *json)
 	return cstring_to_text_with_len(value.val.string.val, value.val.string.len);
 }
 
-/* Before all else in the queue where the workflow is served now. */
+/* Before all else in the queue where this version of the workflow is served now. */
 static void
-leave_note(const DurableSlotKey *key)
+leave_note(const DurableSlotKey *key, text *version)
 {
 	DurableWorkflow workflow;
 	DurableTables tables;
@@ -119,7 +119,8 @@ leave_note(const DurableSlotKey *key)
 	int64		id;
 
 	/* when it is registered again that is the time to look */
-	if (!durable_workflow_find(key->namespace, key->workflow, NULL, &workflow))
+	if (!durable_workflow_find(key->namespace, key->workflow, version, &workflow) &&
+		!durable_workflow_find(key->namespace, key->workflow, NULL, &workflow))
 		return;
 	id = durable_sequence_next(SEQ_TASK);
 	for (int i = 0; i < TASK_COLUMNS; i++)
@@ -275,12 +276,12 @@ fill_slots(DurableTables *tables, const DurableSlotKey *key, bool *queued)
 
 /* As far as it can be done now; the rest is noted. */
 static void
-look_at(DurableTables *tables, const DurableSlotKey *key)
+look_at(DurableTables *tables, const DurableSlotKey *key, text *version)
 {
 	bool		queued = false;
 
 	if (!durable_slots_lock(key) || fill_slots(tables, key, &queued) != FILLED)
-		leave_note(key);
+		leave_note(key, version);
 }
 
 /* --------------------------------------------------------------- the gate -- */
@@ -308,7 +309,7 @@ compete(DurableGate *gate, DurableTables *tables, const DurableSlotKey *key, Dur
 	if (!is_key(&gate->full, key))
 	{
 		if (fill_slots(tables, key, &gate->queued) != FILLED)
-			leave_note(key);
+			leave_note(key, slot->version);
 		/* or noted: in both cases there is nothing more for us to do here */
 		keep_full(gate, key);
 		if (!durable_slot_find(key, slot->run, slot) || slot->state == SLOT_HELD)
@@ -449,7 +450,7 @@ durable_admission_leave(const DurableRow *run)
 
 		/* also of who had none: his version may have had a lower limit than the next */
 		durable_tables_init(&tables);
-		look_at(&tables, &key);
+		look_at(&tables, &key, slot.version);
 		durable_tables_close(&tables);
 	}
 }
@@ -482,7 +483,7 @@ durable_admission_unpark(const DurableRow *run, ItemPointer version)
 }
 
 void
-durable_admission_changed(text *namespace, text *workflow)
+durable_admission_changed(text *namespace, text *workflow, text *version)
 {
 	int			n;
 	text	  **keys = durable_slots_waited_for(namespace, workflow, &n);
@@ -492,6 +493,6 @@ durable_admission_changed(text *namespace, text *workflow)
 		DurableSlotKey key = {.namespace = namespace, .workflow = workflow, .key = keys[i]};
 
 		CHECK_FOR_INTERRUPTS();
-		leave_note(&key);
+		leave_note(&key, version);
 	}
 }

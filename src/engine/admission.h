@@ -48,7 +48,8 @@ extern void durable_admission_leave(const DurableRow *run);
  */
 extern bool durable_admission_unpark(const DurableRow *run, ItemPointer version);
 
-/* Somebody has to look at the slots of all keys that are waited for. */
-extern void durable_admission_changed(text *namespace, text *workflow);
+/* Somebody who serves this version has to look at the slots of all keys that are waited
+ * for. */
+extern void durable_admission_changed(text *namespace, text *workflow, text *version);
 
 #endif							/* DURABLE_ADMISSION_H */
