@@ -59,6 +59,8 @@ CREATE POLICY namespace_read ON durable.retention_archive FOR SELECT
 	USING (EXISTS (SELECT FROM durable.retention_policy p
 					WHERE p.id OPERATOR(pg_catalog.=) retention_archive.policy));
 ALTER TABLE durable.dead_letter ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.singleton ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.quota ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -72,6 +74,10 @@ CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
 CREATE POLICY namespace_read ON durable.schedule FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.dead_letter FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.singleton FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.quota FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
 	USING (EXISTS (SELECT FROM durable.run r
@@ -179,6 +185,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('manage', 'EXECUTE ON ROUTINE durable.drop_retention'),
 		('manage', 'EXECUTE ON ROUTINE durable.delete_run'),
 		('manage', 'EXECUTE ON ROUTINE durable.purge_runs'),
+		('read', 'SELECT ON durable.singleton, durable.singletons, durable.quota'),
 		('read', 'EXECUTE ON ROUTINE durable.next_fires'),
 		('manage', 'EXECUTE ON ROUTINE durable.create_schedule'),
 		('manage', 'EXECUTE ON ROUTINE durable.upsert_schedule'),

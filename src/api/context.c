@@ -339,5 +339,9 @@ durable_start_child(PG_FUNCTION_ARGS)
 	int			seq;
 	DurableCheckpoint *checkpoint = child_checkpoint(turn, fcinfo, false, &seq);
 
+	/* it was refused; one whose workflow is not registered has no code, and is ignored */
+	if (checkpoint->status == CHECKPOINT_FAILED &&
+		durable_json_string(checkpoint->error, "code") != NULL)
+		durable_raise(checkpoint->error);
 	PG_RETURN_TEXT_P(cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:")));
 }

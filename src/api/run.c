@@ -64,6 +64,22 @@ check_run_id(text *run_id)
 	return run_id;
 }
 
+/* concurrency_key and concurrency_limit, in place of what the workflow says. */
+static void
+read_quota(FunctionCallInfo fcinfo, DurableRunSpec *spec)
+{
+	spec->concurrency_key = durable_arg_name(fcinfo, 9, "concurrency_key", true);
+	spec->has_concurrency_limit = !PG_ARGISNULL(10);
+	if (spec->has_concurrency_limit)
+		spec->concurrency_limit = PG_GETARG_INT32(10);
+	if (spec->has_concurrency_limit && spec->concurrency_key == NULL &&
+		spec->workflow->concurrency_key == NULL)
+		durable_error_value("concurrency_limit", "There is no concurrency_key, neither here nor in the workflow.");
+	if (spec->concurrency_key != NULL && !spec->has_concurrency_limit &&
+		spec->workflow->concurrency_limit < 0)
+		durable_error_value("concurrency_key", "There is no concurrency_limit, neither here nor in the workflow.");
+}
+
 /* The arguments that start and start_many share, from "version" (3) on. */
 static void
 read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workflow)
@@ -88,7 +104,8 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 	if (TIMESTAMP_IS_NOEND(spec->start_at))
 		durable_error_value("start_at", "It must not be infinity.");
 	spec->search_attributes = durable_arg_payload(fcinfo, 8, "search_attributes");
-	spec->headers = durable_arg_payload(fcinfo, 9, "headers");
+	read_quota(fcinfo, spec);
+	spec->headers = durable_arg_payload(fcinfo, 11, "headers");
 }
 
 /* The input is checked first, also for a run that exists (F-START-3). A taken id must

@@ -79,6 +79,10 @@ static const char *const rel_names[REL_COUNT] = {
 	[REL_RETENTION_POLICY] = "retention_policy",
 	[REL_DEAD_LETTER] = "dead_letter",
 	[IDX_DEAD_LETTER_PKEY] = "dead_letter_pkey",
+	[REL_SINGLETON] = "singleton",
+	[IDX_SINGLETON_ORDER] = "singleton_order",
+	[REL_QUOTA] = "quota",
+	[IDX_QUOTA_PKEY] = "quota_pkey",
 	[REL_LAST_SWEEP] = "last_sweep",
 	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
 	[REL_SWEEP_FAILURE] = "sweep_failure",
@@ -611,8 +615,8 @@ durable_probe_open(DurableProbe *probe, DurableRel table, DurableRel index,
 	MemoryContextSwitchTo(before);
 }
 
-static void
-probe_start(DurableProbe *probe, const Datum *keys)
+void
+durable_probe_start(DurableProbe *probe, const Datum *keys)
 {
 	ScanKeyData scan_keys[INDEX_MAX_KEYS];
 	MemoryContext before;
@@ -642,7 +646,7 @@ probe_step(DurableProbe *probe, ScanDirection direction, DurableRow *row)
 bool
 durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {
-	probe_start(probe, keys);
+	durable_probe_start(probe, keys);
 	return durable_probe_next(probe, row);
 }
 
@@ -655,7 +659,7 @@ durable_probe_next(DurableProbe *probe, DurableRow *row)
 bool
 durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {
-	probe_start(probe, keys);
+	durable_probe_start(probe, keys);
 	return durable_probe_previous(probe, row);
 }
 

@@ -73,6 +73,10 @@ typedef enum DurableRel
 	REL_RETENTION_POLICY,
 	REL_DEAD_LETTER,
 	IDX_DEAD_LETTER_PKEY,
+	REL_SINGLETON,
+	IDX_SINGLETON_ORDER,
+	REL_QUOTA,
+	IDX_QUOTA_PKEY,
 	REL_LAST_SWEEP,
 	IDX_LAST_SWEEP_PKEY,
 	REL_SWEEP_FAILURE,
@@ -96,7 +100,7 @@ extern Relation durable_table_open(DurableRel which, LOCKMODE mode);
 extern Relation durable_index_open(DurableRel which);
 
 /* The widest table; callers' value arrays have this many members. */
-#define DURABLE_MAX_COLUMNS 32
+#define DURABLE_MAX_COLUMNS 40
 
 /* One row as Datums; columns count from 0, in the order of the table. */
 typedef struct DurableRow
@@ -201,6 +205,8 @@ extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 /* the first visible row with these keys; by-reference values point into the
  * probe's slot and hold until its next use */
 extern bool durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row);
+/* stands before it, for durable_probe_next() to go there */
+extern void durable_probe_start(DurableProbe *probe, const Datum *keys);
 /* the next one after it */
 extern bool durable_probe_next(DurableProbe *probe, DurableRow *row);
 /* the same from the other end */

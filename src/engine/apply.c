@@ -30,6 +30,7 @@
 #include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/start_limit.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
@@ -243,6 +244,57 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Durab
 		APPLIED : APPLY_AGAIN;
 }
 
+static Jsonb *
+refused(const DurableOperation *op, const DurableRefusal *refusal)
+{
+	return durable_json_error_details(psprintf("child workflow \"%s\" failed to start: %s",
+											   text_to_cstring(op->workflow), refusal->message),
+									  pstrdup(unpack_sql_state(refusal->sqlstate)),
+									  refusal->detail, refusal->hint, NULL);
+}
+
+/*
+ * Before the run is locked: a start that has to be counted may wait for others. What is
+ * wrong with the start of a child that is waited for is that step's error. The body has gone
+ * on after any other: the run cannot know better than to fail. Returns why, or NULL.
+ */
+static Jsonb *
+prepare_starts(DurableTurn *turn)
+{
+	ListCell   *lc;
+
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
+		DurableWorkflow workflow;
+		DurableRefusal refusal = {0};
+		DurableRunSpec spec = {
+			.workflow = &workflow, .input = checkpoint->input, .refusal = &refusal
+		};
+
+		if (checkpoint->kind != KIND_CHILD ||
+			!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+			continue;
+		spec.run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
+		if (checkpoint->status == CHECKPOINT_PENDING)
+			durable_start_lock(&spec);
+		else if (!durable_start_check(&spec) && refusal.message != NULL)
+			return refused(op, &refusal);
+	}
+	return NULL;
+}
+
+/* Instead of what the body came to. */
+static DurableApplied
+fail_instead(DurableTurn *turn, const DurableLease *lease, Jsonb *error)
+{
+	turn->decision = DECISION_FAILED;
+	turn->output = NULL;
+	turn->error = error;
+	return durable_apply_end(turn, lease);
+}
+
 /* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
 static DurableApplied
 open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
@@ -314,6 +366,7 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 	int64		recheck = 0;
 	text	   *child_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
 	DurableWorkflow workflow;
+	DurableRefusal refusal = {0};
 	DurableRow	child;
 	int64		id;
 	int64		waiting;
@@ -332,10 +385,15 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 			.workflow = &workflow, .run_id = child_id, .start_at = DT_NOBEGIN,
 			.priority = op->has_priority ? op->priority : turn->priority,
 			.tags = workflow.tags, .input = checkpoint->input,
-			.parent = turn->run, .parent_seq = checkpoint->seq
+			.parent = turn->run, .parent_seq = checkpoint->seq, .refusal = &refusal
 		};
 
 		(void) durable_run_start(&spec);
+	}
+	if (refusal.message != NULL)
+	{
+		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL, refused(op, &refusal));
+		return 0;
 	}
 	if (checkpoint->status != CHECKPOINT_PENDING)
 		return 0;				/* start_child does not wait */
@@ -503,8 +561,11 @@ DurableApplied
 durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 {
 	DurableRun	run;
-	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
+	DurableApplied result;
 
+	/* what is refused is recorded, and raised by the next replay */
+	(void) prepare_starts(turn);
+	result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 	if (result != APPLIED)
 		return result;
 	(void) write_history(turn, below);
@@ -614,8 +675,12 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	bool		was_pending = last != NULL && last->status == CHECKPOINT_PENDING;
 	int64		recheck;
 	TimestampTz wake_at = turn->wake_at;
-	DurableApplied result = open_claimed(turn, lease, true, &run);
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableApplied result;
 
+	if (refusal != NULL)
+		return fail_instead(turn, lease, refusal);
+	result = open_claimed(turn, lease, true, &run);
 	if (result != APPLIED)
 		return result;
 	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
@@ -823,8 +888,12 @@ durable_apply_external(DurableTurn *turn, const DurableLease *lease)
 	DurableRun	run;
 	bool		again;
 	bool		idle;
-	DurableApplied result = open_claimed(turn, lease, false, &run);
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableApplied result;
 
+	if (refusal != NULL)
+		return fail_instead(turn, lease, refusal);
+	result = open_claimed(turn, lease, false, &run);
 	if (result != APPLIED)
 		return result;
 	refresh_waits(turn);
@@ -922,9 +991,17 @@ durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 {
 	EndCheck	check = {.turn = turn, .lease = lease, .result = APPLY_LOST};
 	DurableHandoff handoff;
-	DurableRunStatus status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
-		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableRunStatus status;
 
+	if (refusal != NULL && turn->decision == DECISION_COMPLETED)
+	{
+		turn->decision = DECISION_FAILED;
+		turn->output = NULL;
+		turn->error = refusal;
+	}
+	status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
+		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
 	if (status == RUN_FAILED)
 	{
 		if (durable_handoff_choose(turn, &handoff))

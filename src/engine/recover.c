@@ -30,6 +30,7 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "base/plan.h"
+#include "engine/admission.h"
 #include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/recover.h"
@@ -399,13 +400,38 @@ resurrect(DurableRun *run, int64 id, TimestampTz at, TimestampTz now)
 	durable_row_set_null(row, RUN_OUTPUT);
 	durable_row_set_null(row, RUN_ERROR);
 	durable_run_insert_turn(&spec, id, now, durable_sequence_next(SEQ_LEASE));
+	durable_admission_enter(row, at > now);
+}
+
+/* false: it is in no list, and not at the gate of a singleton key either, where a slot may
+ * put it into one any time. */
+static bool
+take_turn(const DurableRow *run, const DurableRow *task, TimestampTz delayed_until)
+{
+	ItemPointerData before;
+	ItemPointerData after;
+	bool		found = false;
+
+	durable_snapshot_push();
+	(void) durable_admission_unpark(run, &after);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		before = after;
+		found = durable_outcome_unlist(task, delayed_until);
+		if (!found)
+			(void) durable_admission_unpark(run, &after);
+	} while (!found && !ItemPointerEquals(&before, &after));
+	durable_snapshot_pop();
+	return found;
 }
 
 /* Queued, delayed or parked: it is ready now. Claimed: the claim is void, and whoever
  * executes it is interrupted. It goes to the queue where its workflow is served now. */
 static void
-requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
+requeue_turn(const DurableRow *run, text *queue, TimestampTz delayed_until)
 {
+	int64		id = DatumGetInt64(run->values[RUN_ID]);
 	TM_Result	result = TM_Updated;
 
 	while (result == TM_Updated)
@@ -421,7 +447,7 @@ requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
 		durable_task_open_by_id(&by_id, durable_snapshot_push());
 		if (durable_task_find_number(&by_id, id, &task))
 		{
-			if (!durable_outcome_unlist(&task, delayed_until))
+			if (!take_turn(run, &task, delayed_until))
 				durable_executing_interrupt(id);
 			durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
 			if (queue != NULL)
@@ -452,7 +478,7 @@ requeue_locked(DurableRun *run, int64 id, TimestampTz at)
 	if (!row->nulls[RUN_FINISHED_AT])
 		resurrect(run, id, later ? at : DT_NOBEGIN, now);
 	else
-		requeue_turn(id, find_workflow(row, &workflow) ? workflow.queue : NULL, delayed_until);
+		requeue_turn(row, find_workflow(row, &workflow) ? workflow.queue : NULL, delayed_until);
 	durable_run_set_status(row, later ? RUN_SUSPENDED : RUN_PENDING);
 	durable_run_set_turn_state(row, later ? TURN_DELAYED : TURN_READY);
 	durable_run_awaits_nothing(row);

@@ -23,10 +23,12 @@
 #include "base/executing.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/admission.h"
 #include "engine/deadletter.h"
 #include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/start_limit.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "engine/turn.h"
@@ -82,6 +84,8 @@ fill_run(const DurableRunSpec *spec, int64 id, TimestampTz now, DurableRow *row)
 	durable_row_set_pointer(row, RUN_SEARCH_ATTRIBUTES, spec->search_attributes);
 	durable_row_set_pointer(row, RUN_HEADERS, spec->headers);
 	durable_row_set_pointer(row, RUN_INPUT, spec->input);
+	durable_row_set_pointer(row, RUN_SINGLETON_KEY, spec->singleton_key);
+	durable_row_set_pointer(row, RUN_CONCURRENCY_KEY, spec->computed_key);
 }
 
 void
@@ -124,10 +128,15 @@ durable_run_start(DurableRunSpec *spec)
 {
 	DurableWriter writer;
 	DurableRow	row;
-	TimestampTz now = durable_clock_now();
-	int64		id = durable_sequence_next(SEQ_TASK);
+	TimestampTz now;
+	int64		id;
 	bool		inserted;
 
+	if (!durable_start_check(spec))
+		return false;
+	/* after the wait, if there was one */
+	now = durable_clock_now();
+	id = durable_sequence_next(SEQ_TASK);
 	if (spec->run_id == NULL)
 		spec->run_id = durable_task_id_text(id, NULL);
 	fill_run(spec, id, now, &row);
@@ -135,7 +144,10 @@ durable_run_start(DurableRunSpec *spec)
 	inserted = durable_run_insert(&writer, &row);
 	durable_writer_close(&writer);
 	if (inserted)
+	{
 		durable_run_insert_turn(spec, id, now, 0);
+		durable_admission_enter(&row, spec->start_at > now);
+	}
 	CommandCounterIncrement();
 	return inserted;
 }
@@ -309,6 +321,7 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	if (may_wait && status != RUN_COMPLETED)
 		durable_run_abandon(row);
 	drop_task(id, delayed_until, parked);
+	durable_admission_leave(row);
 }
 
 void

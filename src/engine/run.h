@@ -3,8 +3,9 @@
  * run.h
  *	  What happens to runs: started, woken, ended; results and signals for them.
  *
- * Lock order here: signal tokens that are shared, runs ascending by number, list
- * entries, tasks, and signal tokens that are taken, which never waits.
+ * Lock order here: keys that starts count, signal tokens that are shared, runs ascending
+ * by number, list entries, tasks, signal tokens that are taken, which never waits,
+ * entries and slots of singleton keys.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,6 +23,15 @@
 #include "store/run.h"
 #include "store/workflow.h"
 
+/* Why a run was not started; message NULL: it was not refused. */
+typedef struct DurableRefusal
+{
+	int			sqlstate;
+	char	   *message;
+	char	   *detail;			/* this and hint may be NULL */
+	char	   *hint;
+} DurableRefusal;
+
 /* NULL pointers are SQL NULLs. */
 typedef struct DurableRunSpec
 {
@@ -35,9 +45,18 @@ typedef struct DurableRunSpec
 	void	   *input;
 	int64		parent;			/* 0: none */
 	int			parent_seq;
+	/* instead of what the workflow says */
+	text	   *concurrency_key;
+	int			concurrency_limit;
+	bool		has_concurrency_limit;
+	DurableRefusal *refusal;	/* NULL: it is raised */
+	bool		replaces;		/* the run exists, and gets these keys */
+	/* filled in */
+	text	   *singleton_key;
+	text	   *computed_key;	/* of the quota */
 } DurableRunSpec;
 
-/* false: a run of this id exists already and is left alone */
+/* false: a run of this id exists already and is left alone; or it was refused */
 extern bool durable_run_start(DurableRunSpec *spec);
 
 /* The task that stands for the run's turns, for its whole life. No lease up to
@@ -56,7 +75,7 @@ extern void durable_run_awaits_nothing(DurableRow *row);
 extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status,
 								int attempts, Jsonb *output, Jsonb *error);
 
-/* Ends a locked run: its turn task, its pending steps and waits go. */
+/* Ends a locked run: its turn task, its pending steps and waits go, its slot is given on. */
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
 
