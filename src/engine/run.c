@@ -533,10 +533,10 @@ pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *erro
 		return;
 	durable_snapshot_push();
 	if (status == RUN_COMPLETED)
-		deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
+		durable_run_deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
 	else
 	{
-		deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
+		durable_run_deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
 		error = durable_handoff_error(id, seq, error);
 		status = RUN_FAILED;
 	}
