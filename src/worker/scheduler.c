@@ -156,7 +156,7 @@ note_failure(Schedule *schedule, int nr, ErrorData *error)
 				errmsg("durable cannot look after a part of its work: %s", durable_parts[nr].name),
 				errdetail_internal("%s", error->message),
 				errhint("It is tried again, ever more rarely; durable.health() tells whether it still fails."),
-				error->context == NULL ? 0 : errcontext("%s", error->context));
+				error->context == NULL ? 0 : (errcontext("%s", error->context)));
 	part->code = error->sqlerrcode;
 	part->next_try = GetCurrentTimestamp() + durable_process_backoff(part->failures);
 	PG_TRY();

@@ -97,5 +97,6 @@ $node->safe_psql('postgres', $_) for 'ALTER SYSTEM RESET durable.background', 'A
 $node->restart;
 ok($node->poll_query_until('postgres', q{SELECT level = 'critical' FROM durable.health() WHERE name = 'worker_slots'}), 'no place for a worker is left');
 
+unlike(slurp_file($node->logfile), qr/\(null\)/, 'what is logged is complete');
 $node->stop;
 done_testing();
