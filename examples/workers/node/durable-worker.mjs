@@ -395,6 +395,9 @@ export class Worker {
   async #release(entries) {
     for (const entry of entries) {
       this.held.delete(entry.key);
+      entry.finish();
+    }
+    for (const entry of entries) {
       await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [entry.task.token, entry.task.task_id]);
     }
   }
