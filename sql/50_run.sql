@@ -177,9 +177,9 @@ SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN QUERY
 	SELECT c.* FROM durable.run r JOIN durable.checkpoint c ON c.run = r.id
-	 WHERE r.run_id = $1 AND c.seq > $2 ORDER BY c.seq;
+	 WHERE r.run_id = $1 AND (c.seq > $2 OR $2 IS NULL) ORDER BY c.seq;
 END $$;
-COMMENT ON FUNCTION durable.history(text, int) IS 'a run''s checkpoints after a position, in order';
+COMMENT ON FUNCTION durable.history(text, int) IS 'a run''s checkpoints after a position, in order; NULL = all, also those below 0 that its body does not know';
 
 CREATE FUNCTION durable.get_event(run_id text, key text) RETURNS jsonb
 LANGUAGE plpgsql STABLE

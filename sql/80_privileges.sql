@@ -47,6 +47,18 @@ ALTER TABLE durable.waiter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.signal_buffer ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.run_log ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.schedule ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.retention_policy ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.retention_state ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.retention_archive ENABLE ROW LEVEL SECURITY;
+CREATE POLICY namespace_read ON durable.retention_policy FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.retention_state FOR SELECT
+	USING (EXISTS (SELECT FROM durable.retention_policy p
+					WHERE p.id OPERATOR(pg_catalog.=) retention_state.policy));
+CREATE POLICY namespace_read ON durable.retention_archive FOR SELECT
+	USING (EXISTS (SELECT FROM durable.retention_policy p
+					WHERE p.id OPERATOR(pg_catalog.=) retention_archive.policy));
+ALTER TABLE durable.dead_letter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.singleton ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.quota ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
@@ -60,6 +72,8 @@ CREATE POLICY namespace_read ON durable.waiter FOR SELECT
 CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.schedule FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.dead_letter FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.singleton FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
@@ -115,7 +129,11 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.get_event'),
 		('read', 'EXECUTE ON ROUTINE durable.wait_for_run'),
 		('read', 'SELECT ON durable.workflow, durable.handler, durable.run, durable.checkpoint, '
-			  || 'durable.waiter, durable.signal_buffer, durable.run_log'),
+			  || 'durable.waiter, durable.signal_buffer, durable.run_log, durable.dead_letter'),
+		('manage', 'EXECUTE ON ROUTINE durable.set_dead_letter_workflow'),
+		('manage', 'EXECUTE ON ROUTINE durable.redrive'),
+		('read', 'EXECUTE ON ROUTINE durable.stalled_runs'),
+		('start', 'EXECUTE ON ROUTINE durable.cancel_where'),
 		('work', 'EXECUTE ON ROUTINE durable.register_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.unregister_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.register_handler'),
@@ -123,6 +141,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.work'),
 		('work', 'EXECUTE ON ROUTINE durable.complete_turn'),
 		('work', 'EXECUTE ON ROUTINE durable.record_step'),
+		('work', 'EXECUTE ON ROUTINE durable.exchange'),
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
 		('work', 'EXECUTE ON ROUTINE durable.side_effect'),
 		('work', 'EXECUTE ON ROUTINE durable.is_recorded'),
@@ -160,6 +179,12 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
 		('read', 'SELECT ON durable.schedule, durable.schedules'),
+		('read', 'SELECT ON durable.retention_policy, durable.retention_state, '
+			  || 'durable.retention_archive, durable.retention, durable.retention_failures'),
+		('manage', 'EXECUTE ON ROUTINE durable.set_retention'),
+		('manage', 'EXECUTE ON ROUTINE durable.drop_retention'),
+		('manage', 'EXECUTE ON ROUTINE durable.delete_run'),
+		('manage', 'EXECUTE ON ROUTINE durable.purge_runs'),
 		('read', 'SELECT ON durable.singleton, durable.singletons, durable.quota'),
 		('read', 'EXECUTE ON ROUTINE durable.next_fires'),
 		('manage', 'EXECUTE ON ROUTINE durable.create_schedule'),

@@ -21,6 +21,7 @@
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/admission.h"
+#include "engine/handoff.h"
 #include "engine/turn.h"
 #include "store/workflow.h"
 
@@ -94,7 +95,12 @@ read_workflow_policy(FunctionCallInfo fcinfo, int first, DurableWorkflow *workfl
 	if (workflow->concurrency_key != NULL && workflow->concurrency_limit < 0)
 		durable_error_value("concurrency_key", "There is no concurrency_limit.");
 	workflow->turn_silence = durable_arg_window(fcinfo, first + 5, "turn_silence");
-	workflow->on_error = varlena_argument(fcinfo, first + 6);
+	workflow->on_error = durable_arg_payload(fcinfo, first + 6, "on_error");
+	if (workflow->on_error != NULL)
+	{
+		workflow->on_error = DatumGetJsonbP(PointerGetDatum(workflow->on_error));
+		durable_routes_check(workflow->on_error);
+	}
 	workflow->dead_letter_workflow = durable_arg_name(fcinfo, first + 7, "dead_letter_workflow", true);
 	workflow->requires = varlena_argument(fcinfo, first + 8);
 }
@@ -134,6 +140,8 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 			durable_owner_queue(workflow.owner);
 	workflow.input_check = check_argument(fcinfo, 6);
 	read_workflow_policy(fcinfo, 7, &workflow);
+	if (workflow.dead_letter_workflow != NULL)
+		durable_access_require(workflow.namespace, PRIVILEGE_START);
 	workflow.atomic = !PG_ARGISNULL(16) && PG_GETARG_BOOL(16);
 	if (workflow.atomic && workflow.body == NULL)
 		durable_error_value("atomic", "A workflow without a body has no turns in the database.");

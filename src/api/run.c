@@ -25,6 +25,7 @@
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/check.h"
+#include "engine/handoff.h"
 #include "engine/recover.h"
 #include "engine/run.h"
 #include "engine/run_replace.h"
@@ -45,30 +46,21 @@ DURABLE_FUNCTION(durable_result);
 
 /* Whoever could start a run under the id of a window that is still to come would keep
  * the schedule from starting its own; under that of a dead letter likewise. */
-static const char *const reserved_prefixes[] = {
-	"sched:",
-	"dlq:",
-};
-
 static text *
 check_run_id(text *run_id)
 {
 	int			length = VARSIZE_ANY_EXHDR(run_id);
+	const char *prefix = durable_reserved_prefix(run_id);
 
 	if (length == 0 || length > DURABLE_NAME_MAX)
 		durable_error_value("run_id",
 							psprintf("It must have between 1 and %d bytes.", DURABLE_NAME_MAX));
 	if (VARDATA_ANY(run_id)[0] == '~')
 		durable_error_value("run_id", "Ids that start with \"~\" are reserved for generated ones.");
-	for (int i = 0; i < lengthof(reserved_prefixes); i++)
-	{
-		const char *prefix = reserved_prefixes[i];
-
-		if (length >= strlen(prefix) && memcmp(VARDATA_ANY(run_id), prefix, strlen(prefix)) == 0)
-			durable_error_value("run_id",
-								psprintf("Ids that start with \"%s\" are reserved for runs that the engine itself starts.",
-										 prefix));
-	}
+	if (prefix != NULL)
+		durable_error_value("run_id",
+							psprintf("Ids that start with \"%s\" are reserved for runs that the engine itself starts.",
+									 prefix));
 	return run_id;
 }
 
@@ -419,6 +411,7 @@ durable_redispatch(PG_FUNCTION_ARGS)
 	DurableRow	row;
 	DurableRun	run;
 	int			lost = 0;
+	int			seq;
 
 	durable_require_writable("durable.redispatch()");
 	if (!read_run(fcinfo, PRIVILEGE_START, &row))
@@ -426,7 +419,8 @@ durable_redispatch(PG_FUNCTION_ARGS)
 	durable_snapshot_push();
 	if (durable_run_open(&run, DatumGetInt64(row.values[RUN_ID]), true) == TM_Ok)
 	{
-		lost = durable_step_forget_lost(&run);
+		/* one that waits for its handler waits for no step */
+		lost = durable_run_in_handoff(&run.row, &seq) ? 0 : durable_step_forget_lost(&run);
 		if (lost > 0)
 		{
 			durable_snapshot_push();

@@ -68,6 +68,11 @@ typedef enum DurableRel
 	IDX_SCHEDULE_PKEY,
 	IDX_SCHEDULE_NEXT_FIRE,
 	IDX_SCHEDULE_LAST_WINDOW,
+	REL_RETENTION_DUE,
+	IDX_RETENTION_DUE,
+	REL_RETENTION_POLICY,
+	REL_DEAD_LETTER,
+	IDX_DEAD_LETTER_PKEY,
 	REL_SINGLETON,
 	IDX_SINGLETON_ORDER,
 	REL_QUOTA,
@@ -133,6 +138,7 @@ durable_row_set_pointer(DurableRow *row, int column, const void *value)
 /* A table open for writing. */
 typedef struct DurableWriter
 {
+	DurableRel	table;
 	Relation	rel;
 	MemoryContext context;
 	EState	   *estate;
@@ -141,6 +147,18 @@ typedef struct DurableWriter
 	TupleTableSlot *locked;		/* made by durable_writer_lock */
 	int			known[DURABLE_KNOWN_INDEXES];	/* per index: its known predicate, or -1 */
 } DurableWriter;
+
+/*
+ * Around a command that works on many rows one by one: writers and probes that are
+ * closed meanwhile are kept and used again. NULL when one has begun already; that is
+ * for whoever began it. When there was an error, durable_batch_abandon().
+ */
+typedef struct DurableBatch DurableBatch;
+extern DurableBatch *durable_batch_begin(void);
+extern void durable_batch_end(DurableBatch *mine);
+extern void durable_batch_abandon(DurableBatch *mine);
+/* The number of the one under way, 0 for none, and where lives what goes with it. */
+extern uint64 durable_batch_current(MemoryContext *context);
 
 /* RowExclusiveLock on the table (kept to the end of the transaction) */
 extern void durable_writer_open(DurableWriter *writer, DurableRel table);
@@ -169,6 +187,10 @@ extern TM_Result durable_writer_lock(DurableWriter *writer, ItemPointer tid, boo
 /* A table open for look-ups by the leading columns of one index. */
 typedef struct DurableProbe
 {
+	DurableRel	which;
+	DurableRel	which_index;
+	bool		kept;			/* belongs to a batch */
+	MemoryContext context;
 	Relation	rel;
 	Relation	index;
 	IndexScanDesc scan;

@@ -29,7 +29,9 @@
 #include "store/delayed.h"
 #include "store/queue.h"
 #include "store/ready.h"
+#include "store/run.h"
 #include "store/task.h"
+#include "store/workflow.h"
 
 /* The scans of the queues that are not paused; each stands at its next
  * candidate. */
@@ -134,6 +136,24 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	round->lease.ids[round->lease.nids++] = id;
 }
 
+/* A session cannot execute the turns of external workflows, which are on queues that
+ * clients claim from. */
+static bool
+is_for_others(const Round *round, DurableProbe *by_id, const DurableReadyScan *scan)
+{
+	DurableRow	task;
+	DurableRow	run;
+	DurableWorkflow workflow;
+
+	return round->claim->in_session && VARDATA_ANY(scan->queue)[0] != '#' &&
+		durable_task_find_number(by_id, scan->id, &task) && durable_task_is(&task, "turn") &&
+		durable_run_read(scan->id, &run) &&
+		durable_workflow_find(DatumGetTextPP(run.values[RUN_NAMESPACE]),
+							  DatumGetTextPP(run.values[RUN_WORKFLOW]),
+							  DatumGetTextPP(run.values[RUN_VERSION]), &workflow) &&
+		workflow.body == NULL;
+}
+
 static void
 take_ready(Round *round, Snapshot snapshot)
 {
@@ -148,7 +168,8 @@ take_ready(Round *round, Snapshot snapshot)
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
 	while ((scan = merge_best(&merge)) != NULL)
 	{
-		if (durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
+		if (!is_for_others(round, &by_id, scan) &&
+			durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
 		{
 			durable_ready_scan_taken(scan);
 			deliver(round, &by_id, scan->id, scan->queue);

@@ -31,9 +31,11 @@
 #include "base/commit.h"
 #include "base/executing.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/wakeup.h"
 #include "base/workers.h"
 #include "engine/apply.h"
+#include "engine/archive.h"
 #include "engine/check.h"
 #include "engine/claim.h"
 #include "engine/execute.h"
@@ -71,6 +73,7 @@ keep_item(const DurableRow *task, DurableLease *lease, void *arg)
 	item->run_id = task->nulls[TASK_RUN_ID] ? NULL :
 		DatumGetTextPCopy(task->values[TASK_RUN_ID]);
 	item->is_turn = durable_task_is(task, "turn");
+	item->is_archive = durable_task_is(task, "archive");
 }
 
 bool
@@ -79,7 +82,7 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 	DurableClaim claim = {
 		.namespace = namespace, .queues = queues, .nqueues = nqueues,
 		.max_tasks = 1, .lease = &work_lease,
-		.worker = cstring_to_text(DURABLE_SESSION_WORKER)
+		.worker = cstring_to_text(DURABLE_SESSION_WORKER), .in_session = true
 	};
 
 	if (durable_claim_tasks(&claim, keep_item, item) != 1)
@@ -124,9 +127,9 @@ call_checked(const DurableHandler *handler, Jsonb *input, const char *volatile *
  * here, too: at the commit it would be too late to record that they failed.
  * Cancel requests and statement timeouts go through.
  */
-static bool
-call_handler(const DurableHandler *handler, Jsonb *input, MemoryContext context,
-			 Jsonb **output, Jsonb **error)
+bool
+durable_execute_call(const DurableHandler *handler, Jsonb *input, MemoryContext context,
+					 Jsonb **output, Jsonb **error)
 {
 	MemoryContext before = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -211,7 +214,7 @@ run_local_step(DurableTurn *turn)
 
 	durable_worker_report_step(checkpoint->name);
 	durable_current_step = turn;
-	succeeded = call_handler(&handler, checkpoint->input, turn->context, &output, &error);
+	succeeded = durable_execute_call(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;
 	durable_turn_changed(turn, checkpoint);
 	checkpoint->wake_at = 0;
@@ -238,6 +241,8 @@ static bool
 may_end_here(DurableTurn *turn)
 {
 	return (turn->decision == DECISION_COMPLETED || turn->decision == DECISION_FAILED) &&
+		/* the end of a handler is another run's, too */
+		!durable_text_starts(turn->run_id, DURABLE_ID_ON_ERROR) &&
 		!durable_run_is_awaited(turn->namespace, turn->run_id);
 }
 
@@ -448,7 +453,7 @@ execute_step(const DurableWorkItem *item)
 	step->namespace = item->namespace;
 	step->run_id = item->run_id;
 	durable_current_step = step;
-	succeeded = call_handler(&handler, item->input, step->context, &output, &error);
+	succeeded = durable_execute_call(&handler, item->input, step->context, &output, &error);
 	durable_current_step = NULL;
 	target.output = output;
 	target.error = error;
@@ -487,6 +492,8 @@ execute(const DurableWorkItem *item)
 						  item->is_turn ? NULL : item->name);
 	if (item->is_turn)
 		execute_turn(item);
+	else if (item->is_archive)
+		durable_archive_execute(item);
 	else
 		execute_step(item);
 	forget_lost(item);

@@ -13,6 +13,7 @@
 #include "utils/jsonb.h"
 
 #include "store/lease.h"
+#include "store/workflow.h"
 
 /* One claimed task, copied. */
 typedef struct DurableWorkItem
@@ -24,11 +25,17 @@ typedef struct DurableWorkItem
 	text	   *run_id;			/* NULL: a task of no run */
 	Jsonb	   *input;
 	bool		is_turn;
+	bool		is_archive;		/* calls a retention policy's function */
 } DurableWorkItem;
 
 /* Claims one task that the current role executes; false: there is none. */
 extern bool durable_claim_work(text *namespace, text **queues, int nqueues,
 							   DurableWorkItem *item);
+
+/* Calls a handler in a subtransaction; what it returns or raises, in "context". Cancel
+ * requests go through. */
+extern bool durable_execute_call(const DurableHandler *handler, Jsonb *input,
+								 MemoryContext context, Jsonb **output, Jsonb **error);
 
 /* Executes it, committing as it goes: call inside SPI that may. */
 extern void durable_execute(const DurableWorkItem *item);

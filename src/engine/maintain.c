@@ -31,6 +31,7 @@
 #include "base/security.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
+#include "engine/retention.h"
 #include "engine/schedule.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
@@ -38,6 +39,7 @@
 #include "store/progress.h"
 #include "store/ready.h"
 #include "store/result.h"
+#include "store/signal.h"
 #include "store/task.h"
 
 int
@@ -398,6 +400,25 @@ expire_grants(DurableSweep *sweep)
 	durable_plan_end();
 }
 
+static void
+expire_signals(DurableSweep *sweep)
+{
+	if (durable_signal_retention >= 0)
+		sweep->counts[COUNT_SIGNALS_EXPIRED] +=
+			durable_signals_expire(sweep->now - (int64) durable_signal_retention * USECS_PER_MINUTE,
+								   sweep->max);
+}
+
+static void
+delete_runs(DurableSweep *sweep)
+{
+	bool		more;
+
+	sweep->counts[COUNT_RUNS_DELETED] += durable_retention_pass(sweep->now, sweep->max, &more);
+	if (more)
+		sweep->next = Min(sweep->next, sweep->now);
+}
+
 const char *const durable_count_names[COUNTS] = {
 	[COUNT_PROMOTED] = "promoted",
 	[COUNT_TAKEN_OVER] = "taken_over",
@@ -407,6 +428,8 @@ const char *const durable_count_names[COUNTS] = {
 	[COUNT_GRANTS_EXPIRED] = "grants_expired",
 	[COUNT_TIMED_OUT] = "timed_out",
 	[COUNT_FIRED] = "fired",
+	[COUNT_SIGNALS_EXPIRED] = "signals_expired",
+	[COUNT_RUNS_DELETED] = "runs_deleted",
 	[COUNT_FAILED] = "failed",
 };
 
@@ -419,4 +442,6 @@ const DurablePart durable_parts[DURABLE_PARTS] = {
 	{"old results", true, expire_results},
 	{"old heartbeats", true, expire_heartbeats},
 	{"old grants", true, expire_grants},
+	{"old signals", true, expire_signals},
+	[DURABLE_PART_RETENTION] = {"retention", true, delete_runs},
 };

@@ -61,6 +61,8 @@ typedef enum DurableCount
 	COUNT_GRANTS_EXPIRED,
 	COUNT_TIMED_OUT,
 	COUNT_FIRED,				/* runs that schedules started */
+	COUNT_SIGNALS_EXPIRED,
+	COUNT_RUNS_DELETED,			/* by retention */
 	COUNT_FAILED,				/* parts */
 	COUNTS
 } DurableCount;
@@ -88,7 +90,8 @@ typedef struct DurablePart
 	void		(*run) (DurableSweep *sweep);
 } DurablePart;
 
-#define DURABLE_PARTS 8
+#define DURABLE_PARTS 10
+#define DURABLE_PART_RETENTION 9	/* the scheduler makes it in batches of its own */
 
 extern const DurablePart durable_parts[DURABLE_PARTS];
 

@@ -109,7 +109,8 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 		return durable_run_die(DatumGetInt64(task->values[TASK_ID]), outcome->error);
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK),
 								   &task->tid, wait);
-	if (result != TM_Ok)
+	/* what came of an archive function is recorded by run */
+	if (result != TM_Ok || durable_task_is(task, "archive"))
 		return result;
 	durable_result_of(task, outcome, now, &row);
 	durable_writer_insert(durable_tables_get(tables, TABLE_RESULT), &row);

@@ -18,6 +18,7 @@
 #include "utils/jsonb.h"
 
 #include "engine/tables.h"
+#include "store/checkpoint.h"
 #include "store/result.h"
 #include "store/run.h"
 #include "store/workflow.h"
@@ -69,9 +70,22 @@ extern void durable_run_wake(DurableRun *run);
 /* Its next turn is due whatever comes in: clears what it waits for in a row. */
 extern void durable_run_awaits_nothing(DurableRow *row);
 
+/* The waiting run's checkpoint gets the outcome, if it is pending. The run is locked, an
+ * active snapshot newer than the lock. attempts is 0 where nothing counts them. */
+extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status,
+								int attempts, Jsonb *output, Jsonb *error);
+
 /* Ends a locked run: its turn task, its pending steps and waits go, its slot is given on. */
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
+
+/* What it was waiting for need not come any more. */
+extern void durable_run_abandon(const DurableRow *row);
+
+/* What another run is handed that is told how this one ended: its id under that key,
+ * workflow, version, input, error and, unless NULL, the step that failed. */
+extern Jsonb *durable_run_describe(const DurableRow *row, const char *id_key, Jsonb *error,
+								   const text *step);
 
 /* Takes a task of a locked run out of its list and away; delayed_until is 0 where
  * its own row tells. */
@@ -105,6 +119,10 @@ extern bool durable_run_postpone(DurableTables *tables, DurableRow *task, int64 
 
 /* Delivers to the waiter or buffers; the run woken, or NULL. */
 extern text *durable_run_signal(text *namespace, text *token, Jsonb *payload);
+
+/* The reserved prefix that keeps a run from having a child of this id, or NULL. (That
+ * of its own id, as generated ones have it, does not.) */
+extern const char *durable_run_child_prefix(text *run_id, const char *child_id);
 
 /* The token on which a parent waits for a run. */
 extern text *durable_child_token(text *run_id);

@@ -60,6 +60,8 @@ typedef enum DurableRunStatus
 	RUN_DEAD
 } DurableRunStatus;
 
+#define RUN_STATUSES (RUN_DEAD + 1)
+
 typedef enum DurableTurnState
 {
 	TURN_READY,					/* its task is queued or claimed */

@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -14,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/plan.h"
 #include "store/signal.h"
 
 enum
@@ -191,4 +193,31 @@ durable_signal_take(text *namespace, text *token, Jsonb **payload)
 	durable_probe_close(&probe);
 	durable_snapshot_pop();
 	return taken;
+}
+
+/* Also those with a key that a wait may take at this moment: that waits, and finds the
+ * next one, or none. */
+static DurablePlan expire_plan = {
+	.name = "expire signals",
+	.sql =
+	"WITH old AS (SELECT s.namespace, s.token, s.id FROM durable.signal_buffer s"
+	" WHERE s.created_at OPERATOR(pg_catalog.<) $1"
+	" ORDER BY s.created_at LIMIT $2 FOR UPDATE SKIP LOCKED)"
+	" DELETE FROM durable.signal_buffer s USING old"
+	" WHERE s.namespace OPERATOR(pg_catalog.=) old.namespace"
+	" AND s.token OPERATOR(pg_catalog.=) old.token AND s.id OPERATOR(pg_catalog.=) old.id",
+	.nargs = 2,
+	.argtypes = {TIMESTAMPTZOID, INT4OID},
+};
+
+int64
+durable_signals_expire(TimestampTz before, int max)
+{
+	Datum		values[] = {TimestampTzGetDatum(before), Int32GetDatum(max)};
+	int64		expired;
+
+	durable_plan_begin();
+	expired = (int64) durable_plan_run(&expire_plan, values, NULL);
+	durable_plan_end();
+	return expired;
 }

@@ -10,6 +10,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "utils/jsonb.h"
 
 #include "base/rel.h"
@@ -34,5 +35,8 @@ extern bool durable_waiter_remove(text *namespace, text *token, int64 run, int s
 extern void durable_signal_buffer(text *namespace, text *token, Jsonb *payload);
 /* the oldest; copied into the current memory context */
 extern bool durable_signal_take(text *namespace, text *token, Jsonb **payload);
+
+/* Deletes the oldest buffered signals of before that time that nobody is taking. */
+extern int64 durable_signals_expire(TimestampTz before, int max);
 
 #endif							/* DURABLE_STORE_SIGNAL_H */

@@ -190,9 +190,126 @@ compare_versions(text *a, text *b)
 	return (*x != '\0') - (*y != '\0');
 }
 
+/*
+ * Within a batch a definition is looked up once; it is then as old as the batch. Only
+ * the last few, and of workflows only versions that are named.
+ */
+#define REMEMBERED 8
+
+typedef struct Remembered
+{
+	text	   *namespace;
+	text	   *name;
+	text	   *version;		/* NULL: a handler */
+	bool		found;
+	DurableWorkflow workflow;
+	DurableHandler handler;
+} Remembered;
+
+static Remembered remembered[REMEMBERED];
+static int	nremembered = 0;
+static uint64 remembered_in = 0;
+
+static Remembered *
+recall(const text *namespace, const text *name, const text *version)
+{
+	MemoryContext context;
+	uint64		current = durable_batch_current(&context);
+
+	for (int i = 0; current != 0 && current == remembered_in && i < Min(nremembered, REMEMBERED); i++)
+	{
+		if (durable_text_same(remembered[i].name, name) &&
+			durable_text_same(remembered[i].namespace, namespace) &&
+			(version == NULL) == (remembered[i].version == NULL) &&
+			(version == NULL || durable_text_same(remembered[i].version, version)))
+			return &remembered[i];
+	}
+	return NULL;
+}
+
+static text *
+keep_text(text *value)
+{
+	return value == NULL ? NULL : DatumGetTextPCopy(PointerGetDatum(value));
+}
+
+/* The one to fill; NULL outside a batch. */
+static Remembered *
+remember(text *namespace, text *name, text *version, bool found, MemoryContext *context)
+{
+	uint64		current = durable_batch_current(context);
+	MemoryContext before;
+	Remembered *entry;
+
+	if (current == 0)
+		return NULL;
+	if (current != remembered_in)
+		nremembered = 0;
+	remembered_in = current;
+	before = MemoryContextSwitchTo(*context);
+	entry = &remembered[nremembered++ % REMEMBERED];
+	entry->namespace = keep_text(namespace);
+	entry->name = keep_text(name);
+	entry->version = keep_text(version);
+	entry->found = found;
+	MemoryContextSwitchTo(before);
+	return entry;
+}
+
+static bool find_workflow(text *namespace, text *name, text *version, DurableWorkflow *workflow);
+static bool find_handler(text *namespace, text *name, DurableHandler *handler);
+
 bool
 durable_workflow_find(text *namespace, text *name, text *version,
 					  DurableWorkflow *workflow)
+{
+	Remembered *entry = version == NULL ? NULL : recall(namespace, name, version);
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context = before;
+	bool		found;
+
+	if (entry != NULL)
+	{
+		if (entry->found)
+			*workflow = entry->workflow;
+		return entry->found;
+	}
+	if (version != NULL && durable_batch_current(&context) != 0)
+		MemoryContextSwitchTo(context);
+	found = find_workflow(namespace, name, version, workflow);
+	MemoryContextSwitchTo(before);
+	entry = version == NULL ? NULL : remember(namespace, name, version, found, &context);
+	if (entry != NULL && found)
+		entry->workflow = *workflow;
+	return found;
+}
+
+bool
+durable_handler_find(text *namespace, text *name, DurableHandler *handler)
+{
+	Remembered *entry = recall(namespace, name, NULL);
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context = before;
+	bool		found;
+
+	if (entry != NULL)
+	{
+		if (entry->found)
+			*handler = entry->handler;
+		return entry->found;
+	}
+	if (durable_batch_current(&context) != 0)
+		MemoryContextSwitchTo(context);
+	found = find_handler(namespace, name, handler);
+	MemoryContextSwitchTo(before);
+	entry = remember(namespace, name, NULL, found, &context);
+	if (entry != NULL && found)
+		entry->handler = *handler;
+	return found;
+}
+
+static bool
+find_workflow(text *namespace, text *name, text *version, DurableWorkflow *workflow)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -245,8 +362,8 @@ handler_from_row(const DurableRow *row, DurableHandler *handler)
 	policy_from_row(row, &handler->policy);
 }
 
-bool
-durable_handler_find(text *namespace, text *name, DurableHandler *handler)
+static bool
+find_handler(text *namespace, text *name, DurableHandler *handler)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -447,12 +564,18 @@ durable_handler_delete(text *namespace, text *name)
 	return (int) run_once(&handler_delete_plan, values, NULL);
 }
 
+/* where the task that calls a policy's archive function stands (engine/retention.c) */
+#define ARCHIVE_NAMESPACE \
+	"CASE WHEN p.namespace OPERATOR(pg_catalog.=) '*' THEN 'default' ELSE p.namespace END"
+
 static DurablePlan namespaces_plan = {
 	.name = "namespaces of a role",
 	.sql =
 	"SELECT w.namespace FROM durable.workflow w WHERE w.owner OPERATOR(pg_catalog.=) $1"
 	" AND w.body IS NOT NULL"
 	" UNION SELECT h.namespace FROM durable.handler h WHERE h.owner OPERATOR(pg_catalog.=) $1"
+	" UNION SELECT " ARCHIVE_NAMESPACE " FROM durable.retention_policy p"
+	" WHERE p.owner OPERATOR(pg_catalog.=) $1 AND p.archive IS NOT NULL AND NOT p.dropped"
 	" ORDER BY 1",
 	.nargs = 1,
 	.argtypes = {REGROLEOID},
@@ -462,11 +585,13 @@ static DurablePlan namespaces_plan = {
 static uint64 definitions_version = 1;
 static Oid	workflow_table = InvalidOid;
 static Oid	handler_table = InvalidOid;
+static Oid	policy_table = InvalidOid;
 
 static void
 definitions_changed(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid || relid == workflow_table || relid == handler_table)
+	if (relid == InvalidOid || relid == workflow_table || relid == handler_table ||
+		relid == policy_table)
 		definitions_version++;
 }
 
@@ -475,6 +600,7 @@ durable_definitions_version(void)
 {
 	workflow_table = durable_rel(REL_WORKFLOW);
 	handler_table = durable_rel(REL_HANDLER);
+	policy_table = durable_rel(REL_RETENTION_POLICY);
 	return definitions_version;
 }
 
@@ -506,6 +632,8 @@ static DurablePlan owners_plan = {
 	"SELECT w.owner::pg_catalog.oid, w.namespace FROM durable.workflow w"
 	" WHERE w.body IS NOT NULL"
 	" UNION SELECT h.owner::pg_catalog.oid, h.namespace FROM durable.handler h"
+	" UNION SELECT p.owner::pg_catalog.oid, " ARCHIVE_NAMESPACE " FROM durable.retention_policy p"
+	" WHERE p.archive IS NOT NULL AND NOT p.dropped"
 	" ORDER BY 1, 2",
 };
 

@@ -25,6 +25,8 @@
 #include "base/extension_state.h"
 #include "base/guc.h"
 #include "base/wakeup.h"
+#include "engine/retention.h"
+#include "engine/stalled.h"
 #include "engine/sweep.h"
 #include "store/pause.h"
 #include "store/sweep.h"
@@ -46,6 +48,13 @@
 #define OLD_US USECS_PER_MINUTE
 #define OLD_ROWS 10000
 
+/* Runs are deleted that often; between two batches is a pause of so many times what the
+ * last one took. */
+#define RETENTION_US USECS_PER_MINUTE
+#define RETENTION_REST 4
+/* Stalled runs are looked for that often, with the setting. */
+#define STALLED_US USECS_PER_MINUTE
+
 /* One part of the sweep. A part that fails is tried again ever more rarely, and
  * concerns no other. */
 typedef struct Part
@@ -61,6 +70,8 @@ typedef struct Schedule
 	TimestampTz due;			/* the next, by the engine's clock */
 	TimestampTz next_net;
 	TimestampTz next_old;
+	TimestampTz next_retention;
+	TimestampTz next_stalled;
 	TimestampTz next_demand;	/* when executors are looked at again by itself */
 	bool		paused;
 	bool		looked;			/* once at least */
@@ -145,7 +156,7 @@ note_failure(Schedule *schedule, int nr, ErrorData *error)
 				errmsg("durable cannot look after a part of its work: %s", durable_parts[nr].name),
 				errdetail_internal("%s", error->message),
 				errhint("It is tried again, ever more rarely; durable.health() tells whether it still fails."),
-				error->context == NULL ? 0 : errcontext("%s", error->context));
+				error->context == NULL ? 0 : (errcontext("%s", error->context)));
 	part->code = error->sqlerrcode;
 	part->next_try = GetCurrentTimestamp() + durable_process_backoff(part->failures);
 	PG_TRY();
@@ -285,12 +296,51 @@ delete_what_is_old(Schedule *schedule)
 	{
 		DurableSweep sweep;
 
-		if (!durable_parts[nr].old)
+		if (!durable_parts[nr].old || nr == DURABLE_PART_RETENTION)
 			continue;
 		durable_sweep_begin(&sweep, OLD_ROWS);
 		if (do_part(schedule, nr, &sweep) && has_filled(&sweep))
 			schedule->next_old = now;
 	}
+}
+
+/* Rests between two batches, so that retention takes a part of a processor only. */
+static void
+delete_runs(Schedule *schedule)
+{
+	TimestampTz since = GetCurrentTimestamp();
+	DurableSweep sweep;
+	bool		more;
+
+	if (since < schedule->next_retention)
+		return;
+	schedule->next_retention = since + RETENTION_US;
+	durable_process_begin_transaction();
+	check_database(schedule);
+	CommitTransactionCommand();
+	durable_sweep_begin(&sweep, durable_retention_batch_size());
+	if (!do_part(schedule, DURABLE_PART_RETENTION, &sweep))
+		return;
+	more = sweep.next <= sweep.now;
+	durable_retention_adapt(GetCurrentTimestamp() - since, more);
+	if (more)
+		schedule->next_retention = GetCurrentTimestamp() +
+			RETENTION_REST * (GetCurrentTimestamp() - since);
+}
+
+static void
+report_stalled(Schedule *schedule)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (durable_stalled_after == 0 || now < schedule->next_stalled)
+		return;
+	durable_process_begin_transaction();
+	MemoryContextSwitchTo(schedule->context);
+	durable_stalled_report(durable_stalled_after);
+	CommitTransactionCommand();
+	MemoryContextReset(schedule->context);
+	schedule->next_stalled = now + STALLED_US;
 }
 
 /* A clock that was put back does not put off the nets. */
@@ -301,6 +351,8 @@ follow_clock_back(Schedule *schedule)
 
 	schedule->next_net = Min(schedule->next_net, now + NET_US);
 	schedule->next_old = Min(schedule->next_old, now + OLD_US);
+	schedule->next_retention = Min(schedule->next_retention, now + RETENTION_US);
+	schedule->next_stalled = Min(schedule->next_stalled, now + STALLED_US);
 	schedule->next_demand = Min(schedule->next_demand, now + DEMAND_NET_US);
 }
 
@@ -314,6 +366,8 @@ look(Schedule *schedule)
 		(reasons & ~SCHEDULER_LOOK_DEMAND) != 0;
 	bool		more = false;
 
+	if (schedule->looked)
+		delete_runs(schedule);
 	if (!timely && reasons == 0 && GetCurrentTimestamp() < schedule->next_demand)
 		return;
 	/* while there was no demand for long, it is answered at once */
@@ -327,6 +381,7 @@ look(Schedule *schedule)
 		schedule->dead = schedule->dead || !schedule->looked || (reasons & SCHEDULER_LOOK_DEAD) != 0;
 		more = move_what_is_due(schedule);
 		delete_what_is_old(schedule);
+		report_stalled(schedule);
 		schedule->looked = true;
 		schedule->next_net = GetCurrentTimestamp() + NET_US;
 	}
@@ -344,7 +399,8 @@ static long
 sleep_time(const Schedule *schedule)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz until = Min(Min(schedule->next_net, schedule->next_old), schedule->next_demand);
+	TimestampTz until = Min(Min(schedule->next_net, schedule->next_old),
+							Min(schedule->next_retention, schedule->next_demand));
 	double		us = until - now;
 
 	us = Min(us, (double) schedule->due - (double) durable_clock_now());

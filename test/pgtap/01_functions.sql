@@ -53,6 +53,12 @@ INSERT INTO contract VALUES
 		'concurrency_key jsonpath DEFAULT NULL::jsonpath', 'concurrency_limit integer DEFAULT NULL::integer', 'turn_silence interval DEFAULT NULL::interval',
 		'on_error jsonb DEFAULT NULL::jsonb', 'dead_letter_workflow text DEFAULT NULL::text', 'requires text[] DEFAULT ''{}''::text[]',
 		'atomic boolean DEFAULT false']),
+	('stalled_runs', 'f', 's', 'SETOF record', ARRAY['threshold interval DEFAULT ''00:15:00''::interval', 'max_runs integer DEFAULT 100']),
+	('redrive', 'f', 'v', 'SETOF record', ARRAY['filter jsonb', 'max_runs integer DEFAULT 1000', 'rate double precision DEFAULT NULL::double precision', 'start_at timestamp with time zone DEFAULT NULL::timestamp with time zone']),
+	('cancel_where', 'f', 'v', 'SETOF record', ARRAY['filter jsonb', 'reason text DEFAULT NULL::text', 'max_runs integer DEFAULT 1000']),
+	('filter_texts', 'f', 'i', 'text[]', ARRAY['value jsonb']),
+	('find_runs', 'f', 's', 'SETOF bigint', ARRAY['filter jsonb', 'namespace text', 'now timestamp with time zone', 'statuses text[]', 'to_requeue boolean', 'max_runs integer']),
+	('set_dead_letter_workflow', 'f', 'v', 'void', ARRAY['workflow text', 'namespace text DEFAULT NULL::text']),
 	('unregister_workflow', 'f', 'v', 'integer', ARRAY['name text', 'version text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
 	('register_handler', 'f', 'v', 'void', ARRAY['name text', 'handler text', 'namespace text DEFAULT NULL::text',
 		'input_check text DEFAULT NULL::text', 'output_check text DEFAULT NULL::text', 'retries integer DEFAULT NULL::integer',
@@ -94,6 +100,8 @@ INSERT INTO contract VALUES
 	('record_step', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'seq integer', 'name text', 'output jsonb DEFAULT NULL::jsonb',
 		'error jsonb DEFAULT NULL::jsonb', 'input jsonb DEFAULT NULL::jsonb', 'attempts integer DEFAULT 1',
 		'started_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'finished_at timestamp with time zone DEFAULT NULL::timestamp with time zone']),
+	('exchange', 'f', 'v', 'record', ARRAY['settled jsonb', 'queues text[]', 'max_tasks integer DEFAULT 1', 'lease interval DEFAULT ''00:00:30''::interval',
+		'worker text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'history integer DEFAULT NULL::integer']),
 	-- inside a body
 	('is_recorded', 'f', 'v', 'boolean', ARRAY['kind integer']),
 	('recorded', 'f', 'v', 'jsonb', ARRAY['name text']),
@@ -157,6 +165,12 @@ INSERT INTO contract VALUES
 	('delete_schedule', 'f', 'v', 'boolean', ARRAY['schedule_id text']),
 	('next_fires', 'f', 's', 'SETOF timestamp with time zone', ARRAY['cron text', 'timezone text DEFAULT ''UTC''::text', 'n integer DEFAULT 10',
 		'after timestamp with time zone DEFAULT NULL::timestamp with time zone']),
+	-- retention
+	('set_retention', 'f', 'v', 'bigint', ARRAY['statuses text[]', 'max_age interval DEFAULT NULL::interval', 'max_count integer DEFAULT NULL::integer',
+		'workflow text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'tag text DEFAULT NULL::text', 'archive text DEFAULT NULL::text']),
+	('drop_retention', 'f', 'v', 'boolean', ARRAY['id bigint']),
+	('delete_run', 'f', 'v', 'integer', ARRAY['run_id text']),
+	('purge_runs', 'f', 'v', 'integer', ARRAY['filter jsonb', 'force boolean DEFAULT false', 'max_runs integer DEFAULT 1000']),
 	-- operation
 	('pause_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
 	('resume_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
@@ -174,7 +188,9 @@ INSERT INTO contract VALUES
 -- parts of the extension that are nobody's API
 CREATE TEMP TABLE internal (name text);
 INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed'), ('cron_jobs'), ('cron_function'), ('cron_database'), ('cron_place'), ('cron_kinds'),
-	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active');
+	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active'),
+	('run_trees'), ('delete_locked_runs'), ('delete_trees'), ('retention_drop'), ('retention_scan'), ('retention_judge'), ('retention_cut'), ('retention_remove'), ('retention_pass'),
+	('archive_next'), ('archive_run'), ('archive_document'), ('archive_state'), ('archive_done'), ('archive_again'), ('purge_find'), ('purge_texts');
 
 CREATE TEMP VIEW procs AS
 SELECT p.oid, p.proname::text AS name, p.prokind, p.provolatile, pg_get_function_result(p.oid) AS result,

@@ -6,7 +6,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(42);
+SELECT plan(52);
 
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.set_traps() RETURNS int LANGUAGE plpgsql AS $$
@@ -39,6 +39,7 @@ BEGIN
 	-- types and relations
 	CREATE DOMAIN evil.regrole AS text CHECK (false);
 	CREATE DOMAIN evil.regclass AS text CHECK (false);
+	CREATE FUNCTION evil.body(i jsonb) RETURNS jsonb LANGUAGE sql RETURN i;
 	CREATE TABLE evil.task (id bigint);
 	CREATE TABLE evil.pg_roles (oid oid, rolname name);
 	CREATE TABLE evil.pg_class (oid oid);
@@ -81,6 +82,7 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('SELECT durable.complete(c.task_id, c.token, ''{}'') FROM durable.claim(''{a}'') c', 'complete'),
 	('SELECT durable.complete_many(c.token, ARRAY[c.task_id]) FROM durable.claim(''{a}'') c', 'complete_many'),
 	('SELECT durable.settle_and_claim(c.task_id, c.token, NULL, ''{a}'') FROM durable.claim(''{a}'') c', 'settle_and_claim'),
+	('SELECT durable.exchange(pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(''task_id'', c.task_id, ''token'', c.token)), ''{a}'') FROM durable.claim(''{a}'') c', 'exchange'),
 	('SELECT durable.ack_results(c.token, ARRAY[c.task_id]) FROM durable.claim_results(''{a}'', 1) c', 'claim_results, ack_results'),
 	('CALL durable.wait_for_work(''{a}'', ''0'')', 'wait_for_work'),
 	('CALL durable.wait_and_claim(''{a}'', timeout => ''0'')', 'wait_and_claim'),
@@ -88,6 +90,14 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('SELECT durable.health(), (SELECT pg_catalog.count(*) FROM durable.queues)', 'health, queues'),
 	('SELECT durable.cron_jobs(''5 s'', ''1.6''), durable.cron_kinds(NULL), durable.unschedule_sweeps()', 'the jobs of pg_cron'),
 	('SELECT durable.engine_now()', 'engine_now'),
+	('SELECT durable.register_workflow(''w'', ''evil.body(jsonb)''), durable.start(''w'', run_id => ''w1''), durable.start(''w'', run_id => ''w2''), durable.start(''w'', run_id => ''w3'')', 'start'),
+	('SELECT durable.cancel(''w1''), durable.cancel(''w2'')', 'cancel'),
+	('SELECT durable.set_retention(''{cancelled}'', max_age => ''1 h'', max_count => 1)', 'set_retention'),
+	('SELECT durable.sweep()', 'sweep with something to delete'),
+	('SELECT durable.delete_run(''w2'')', 'delete_run'),
+	('SELECT durable.purge_runs(''{"workflow": ["w"], "tag": "t", "search_attributes": {"a": 1}, "older_than": "1 h", "created_before": "2000-01-01"}'')', 'purge_runs'),
+	('SELECT durable.purge_runs(''{"workflow": "w"}'', force => true)', 'purge_runs by force'),
+	('SELECT durable.drop_retention(id) FROM durable.retention', 'drop_retention'),
 	('SELECT durable.has_access(''default'', ''read''), durable.require_access(NULL, ''work'')', 'has_access, require_access'),
 	('SELECT durable.grant_usage(''pg_monitor''::pg_catalog.regrole, ''default'', ''{start,work,read,manage}'')', 'grant_usage'),
 	('SELECT durable.activate()', 'activate')
@@ -97,6 +107,7 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 SELECT bag_eq('SELECT coalesce(task_id, ''generated''), status FROM durable.task_result',
 	$$ VALUES ('generated', 'completed'), ('a2', 'completed'), ('a3', 'completed') $$, 'three tasks were completed, and one result read');
 SELECT is((SELECT status FROM durable.task_status('a1')), 'delayed', 'one failed and waits');
+SELECT is_empty('SELECT run_id FROM durable.run', 'and every run is gone');
 
 -- and by a role that has row security in its way
 CREATE ROLE durable_test_trapped;
