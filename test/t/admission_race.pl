@@ -116,5 +116,23 @@ is($node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM durable.singleton
 	'0|0', 'nothing is left');
 
 $_->quit for @sessions;
+
+# A restored copy knows who holds the slot and who waits.
+$node->safe_psql('postgres', q{
+	SELECT durable.start('w', '{"k": 2}', 'copy ' || n) FROM generate_series(1, 3) n;
+	SELECT count(*) FROM durable.claim('{w}', 10, '1 h');
+	SELECT durable.start('quota', '{"k": 2}', 'copied');
+	CREATE DATABASE copy});
+my $file = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $file, $node->connstr('postgres') ], 'pg_dump');
+$node->command_ok([ 'pg_restore', '-d', $node->connstr('copy'), $file ], 'pg_restore');
+$node->safe_psql('copy', 'SELECT durable.activate()');
+my $state = q{SELECT r.run_id, s.state, s.parked FROM durable.singleton s JOIN durable.run r ON r.id = s.run WHERE s.key = '2' ORDER BY 1};
+is($node->safe_psql('copy', $state), "copy 1|held|f\ncopy 2|waiting|t\ncopy 3|waiting|t", 'copy: one holds the slot, the others are parked');
+is($node->safe_psql('copy', q{SELECT run_id FROM durable.claim('{w}', 10, '1 h')}), 'copy 1', 'copy: the holder is claimed again, and nobody else');
+$node->safe_psql('copy', q{SELECT durable.cancel('copy 1')});
+is($node->safe_psql('copy', q{SELECT run_id FROM durable.claim('{w}', 10, '1 h')}), 'copy 2', 'copy: its slot is given on');
+is(sqlstate($node, q{SELECT durable.start('quota', '{"k": 2}', 'another')}, { dbname => 'copy' }), 'WF011', 'copy: the quota counts');
+
 $node->stop;
 done_testing();
