@@ -88,7 +88,19 @@ read_workflow_policy(FunctionCallInfo fcinfo, int first, DurableWorkflow *workfl
 	workflow->turn_silence = durable_arg_window(fcinfo, first + 5, "turn_silence");
 	workflow->on_error = varlena_argument(fcinfo, first + 6);
 	workflow->dead_letter_workflow = durable_arg_name(fcinfo, first + 7, "dead_letter_workflow", true);
-	workflow->requires = varlena_argument(fcinfo, first + 8);
+	workflow->requires = durable_arg_requires(fcinfo, first + 8);
+}
+
+/* What only turns have that are handed out. */
+static void
+check_external_policy(const DurableWorkflow *workflow)
+{
+	if (workflow->body == NULL)
+		return;
+	if (workflow->turn_silence != NULL)
+		durable_error_value("turn_silence", "The turns of a workflow with a body are executed in the database.");
+	if (workflow->requires != NULL)
+		durable_error_value("requires", "The turns of a workflow with a body are executed in the database.");
 }
 
 Datum
@@ -112,6 +124,7 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 	workflow.atomic = !PG_ARGISNULL(16) && PG_GETARG_BOOL(16);
 	if (workflow.atomic && workflow.body == NULL)
 		durable_error_value("atomic", "A workflow without a body has no turns in the database.");
+	check_external_policy(&workflow);
 	if (!durable_workflow_store(&workflow))
 		not_owner("workflow", workflow.name);
 	PG_RETURN_VOID();

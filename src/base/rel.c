@@ -74,6 +74,13 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SCHEDULE_PKEY] = "schedule_pkey",
 	[IDX_SCHEDULE_NEXT_FIRE] = "schedule_next_fire",
 	[IDX_SCHEDULE_LAST_WINDOW] = "schedule_last_window",
+	[REL_WORKER] = "worker",
+	[IDX_WORKER_PKEY] = "worker_pkey",
+	[REL_WORKER_QUEUE] = "worker_queue",
+	[IDX_WORKER_QUEUE_PKEY] = "worker_queue_pkey",
+	[REL_RUN_BLOCKED] = "run_blocked",
+	[IDX_RUN_BLOCKED_PKEY] = "run_blocked_pkey",
+	[IDX_RUN_BLOCKED_QUEUE] = "run_blocked_queue",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

@@ -24,7 +24,9 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "engine/apply.h"
+#include "engine/capability.h"
 #include "engine/check.h"
+#include "engine/convention.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/step.h"
@@ -242,7 +244,7 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 	int64		waiting;
 	int			seq;
 
-	if (!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+	if (!durable_workflow_for_start(turn->namespace, op->workflow, op->version, &workflow))
 	{
 		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL,
 				 durable_json_error(psprintf("child workflow \"%s\" failed to start: it is not registered",
@@ -321,6 +323,8 @@ do_operations(DurableTurn *turn, int below)
 	ListCell   *lc;
 	int64		recheck = 0;
 
+	turn->blocked_queue = NULL;
+	turn->blocked_soon = false;
 	foreach(lc, turn->operations)
 	{
 		DurableOperation *op = lfirst(lc);
@@ -378,8 +382,10 @@ write_history(DurableTurn *turn, int below)
 static bool
 update_run(DurableTurn *turn, DurableRun *run)
 {
-	bool		changed = false;
+	bool		changed = durable_run_unblock(&run->row);
 
+	if (changed)
+		durable_run_set_status(&run->row, RUN_RUNNING);
 	if (!turn->started)
 	{
 		if (run->row.nulls[RUN_STARTED_AT])
@@ -485,6 +491,13 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int on)
 	(void) update_run(turn, run);
 	durable_run_set_status(row, RUN_SUSPENDED);
 	durable_row_set_null(row, RUN_WAKE_AT);
+	if (turn->blocked_queue != NULL)
+	{
+		TimestampTz look_at = durable_block(row, turn->blocked_queue, turn->blocked_requires,
+											turn->blocked_route, turn->blocked_soon);
+
+		wake_at = wake_at == 0 ? look_at : Min(wake_at, look_at);
+	}
 	if (on >= 0)
 	{
 		durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(turn->awaited_first));
@@ -693,6 +706,7 @@ check_end(DurableRun *run, void *arg)
 	check->result = lock_claim(check->turn, check->lease, !check->turn->external, run);
 	if (check->result != APPLIED)
 		return false;
+	check->turn->ending = true;
 	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);
 	return true;

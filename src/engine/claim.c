@@ -6,7 +6,8 @@
  * A claim deletes rows of task_ready in index order, skipping without waiting
  * what another claim holds, and writes one lease that lists the ids. It reads
  * the tasks' own rows but does not write them, so a payload is never copied.
- * Several queues are merged by priority and age.
+ * Several queues are merged by priority and age. What the claimer is not fit for
+ * stays where it is (claimer.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -22,6 +23,7 @@
 #include "base/commit.h"
 #include "base/ids.h"
 #include "engine/claim.h"
+#include "engine/claimer.h"
 #include "engine/maintain.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
@@ -89,6 +91,8 @@ typedef struct Round
 	DurableLease lease;			/* its ids are in claim order until the end */
 	DurableClaimSink sink;
 	void	   *arg;
+	DurableClaimer claimer;
+	int			passed;			/* rows that it was not fit for */
 } Round;
 
 /* The round's number is drawn when the first task is at hand: the fence needs
@@ -108,15 +112,10 @@ begin_round(Round *round)
 	lease->ids = ids;
 }
 
-/* The row is out of task_ready; hand its task over. A row without a task can only
- * be left by hand, and is gone now. */
+/* The row is out of task_ready; hand its task over. */
 static void
-deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
+deliver(Round *round, const DurableRow *task, int64 id, text *queue)
 {
-	DurableRow	task;
-
-	if (!durable_task_find_number(by_id, id, &task))
-		return;
 	if (round->lease.nids == 0)
 	{
 		begin_round(round);
@@ -124,9 +123,42 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	}
 	else if (round->lease.queue != queue)
 		round->lease.queue = cstring_to_text("");
-	durable_timeout_claimed(&task, round->lease.id, round->now);
-	round->sink(&task, &round->lease, round->arg);
+	durable_timeout_claimed(task, round->lease.id, round->now);
+	round->sink(task, &round->lease, round->arg);
 	round->lease.ids[round->lease.nids++] = id;
+}
+
+/* The scan's row, unless somebody has it. A row without a task can only be left by
+ * hand, and is gone now. */
+static void
+take_one(Round *round, DurableWriter *ready, DurableProbe *by_id, DurableReadyScan *scan)
+{
+	DurableRow	task;
+	bool		found = durable_task_find_number(by_id, scan->id, &task);
+	DurableFit	fit = found ? durable_claimer_fit(&round->claimer, &task) : CLAIMER_FITS;
+
+	if (fit == CLAIMER_FITS)
+	{
+		if (durable_writer_delete(ready, &scan->walk.slot->tts_tid, false) == TM_Ok)
+		{
+			durable_ready_scan_taken(scan);
+			if (found)
+				deliver(round, &task, scan->id, scan->queue);
+		}
+		return;
+	}
+	round->passed++;
+	if (fit == NOBODY_FITS &&
+		durable_claimer_park(&round->claimer, &task, ready, &scan->walk.slot->tts_tid))
+		durable_ready_scan_taken(scan);
+}
+
+/* One that is not fit for anything need not see all that there is. */
+static bool
+has_enough(const Round *round)
+{
+	return round->lease.nids == round->claim->max_tasks ||
+		(round->passed >= DURABLE_UNFIT_TASKS && !round->claimer.fits_protocol);
 }
 
 static void
@@ -143,12 +175,8 @@ take_ready(Round *round, Snapshot snapshot)
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
 	while ((scan = merge_best(&merge)) != NULL)
 	{
-		if (durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
-		{
-			durable_ready_scan_taken(scan);
-			deliver(round, &by_id, scan->id, scan->queue);
-		}
-		if (round->lease.nids == claim->max_tasks)
+		take_one(round, &writer, &by_id, scan);
+		if (has_enough(round))
 			break;
 		(void) durable_ready_scan_next(scan);
 	}
@@ -195,6 +223,7 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 
 	round.now = durable_clock_now();
 	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
+	durable_claimer_look(&round.claimer, claim->namespace, claim->worker);
 	durable_commit_claim_begin();
 	if (!later)
 		move_due(&round);

@@ -33,12 +33,14 @@
 #include "engine/outcome.h"
 #include "engine/schedule.h"
 #include "engine/timeout.h"
+#include "store/blocked.h"
 #include "store/delayed.h"
 #include "store/lease.h"
 #include "store/progress.h"
 #include "store/ready.h"
 #include "store/result.h"
 #include "store/task.h"
+#include "store/worker.h"
 
 int
 durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
@@ -363,6 +365,8 @@ durable_maintain_old(TimestampTz now, int max, int64 *results, int64 *heartbeats
 		*results = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
 										 max);
 	*heartbeats = durable_progress_expire(max);
+	durable_worker_expire(now - DURABLE_WORKER_KEPT_US, max);
+	durable_blocked_expire(max);
 	*grants = durable_access_expire();
 	durable_plan_end();
 }

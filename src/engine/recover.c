@@ -376,7 +376,7 @@ resurrect(DurableRun *run, int64 id)
 /* Queued, delayed or parked: it is ready now. Claimed: the claim is void, and whoever
  * executes it is interrupted. It goes to the queue where its workflow is served now. */
 static void
-requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
+requeue_turn(int64 id, const DurableWorkflow *workflow, TimestampTz delayed_until)
 {
 	TM_Result	result = TM_Updated;
 
@@ -396,8 +396,11 @@ requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
 			if (!durable_outcome_unlist(&task, delayed_until))
 				durable_executing_interrupt(id);
 			durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
-			if (queue != NULL)
-				durable_row_set(&task, TASK_QUEUE, PointerGetDatum(queue));
+			if (workflow != NULL)
+			{
+				durable_row_set(&task, TASK_QUEUE, PointerGetDatum(workflow->queue));
+				durable_run_set_turn_policy(&task, workflow);
+			}
 			result = durable_outcome_requeue(&tables, &task, durable_sequence_next(SEQ_LEASE),
 											 now, now, true);
 		}
@@ -419,7 +422,8 @@ requeue_locked(DurableRun *run, int64 id)
 	if (!row->nulls[RUN_FINISHED_AT])
 		resurrect(run, id);
 	else
-		requeue_turn(id, find_workflow(row, &workflow) ? workflow.queue : NULL, delayed_until);
+		requeue_turn(id, find_workflow(row, &workflow) ? &workflow : NULL, delayed_until);
+	(void) durable_run_unblock(row);
 	durable_run_set_status(row, RUN_PENDING);
 	durable_run_set_turn_state(row, TURN_READY);
 	durable_run_awaits_nothing(row);

@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "engine/capability.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "store/deadline.h"
@@ -78,6 +79,7 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 	durable_row_set(row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
 	durable_row_set_pointer(row, TASK_HEADERS, turn->headers);
 	durable_row_set_pointer(row, TASK_INPUT, checkpoint->input);
+	durable_row_set_pointer(row, TASK_REQUIRES, op->requires);
 }
 
 /* The list entries go last: a claim that meets one finds the task. */
@@ -201,6 +203,8 @@ durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 	}
 	else if (dispatch.queue == NULL)
 		dispatch.queue = name;
+	if (!durable_guard_step(turn, dispatch.queue, op.requires))
+		return;
 	dispatch.rows = palloc(sizeof(DurableRow) * size);
 	dispatch.ids = palloc(sizeof(int64) * size);
 	durable_tables_init(&dispatch.tables);

@@ -14,7 +14,8 @@
 #include "engine/turn.h"
 #include "store/run.h"
 
-/* Queues the tasks of an operation: of its pending positions those that have none.
+/* Queues the tasks of an operation: of its pending positions those that have none;
+ * or none, when no live worker could do them: then the turn is blocked.
  * The run is locked; the caller writes the checkpoints and the run. */
 extern void durable_step_dispatch(DurableTurn *turn, const DurableOperation *op);
 
