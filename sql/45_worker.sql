@@ -58,6 +58,6 @@ COMMENT ON FUNCTION durable.withdraw_worker(text, text) IS
 'tell that a worker has ended; false = it is not known';
 
 CREATE FUNCTION durable.protocol() RETURNS int[]
-LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'durable_protocol';
+LANGUAGE c IMMUTABLE AS 'MODULE_PATHNAME', 'durable_protocol';
 COMMENT ON FUNCTION durable.protocol() IS
 'the first and the last version of the protocol for workers that this engine speaks';

@@ -103,7 +103,7 @@ BEGIN
 		   AND NOT EXISTS (SELECT FROM durable.worker w
 							WHERE w.namespace = ns AND w.worker = l.worker AND w.expires_at > t)
 		 GROUP BY 1),
-	both AS (SELECT d.name FROM declared d UNION SELECT r.name FROM registered r)
+	names AS (SELECT d.name FROM declared d UNION SELECT r.name FROM registered r)
 	SELECT b.name, r.versions, COALESCE(r.kind, 'unregistered'), array_to_string(r.queues, ', '),
 		   COALESCE(d.names, '{}'), COALESCE(s.names, '{}'),
 		   array_remove(ARRAY[
@@ -115,7 +115,7 @@ BEGIN
 			   CASE WHEN d.incompatible > 0 THEN 'declared by workers of another protocol' END,
 			   CASE WHEN r.picky AND d.n > 0 AND d.capable = 0 THEN 'no live worker can do what it requires' END
 		   ], NULL)
-	  FROM both b
+	  FROM names b
 	  LEFT JOIN registered r ON r.name = b.name
 	  LEFT JOIN LATERAL (
 		SELECT count(*) AS n, array_agg(e.worker ORDER BY e.worker) AS names,

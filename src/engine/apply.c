@@ -333,10 +333,11 @@ do_operations(DurableTurn *turn, int below)
 
 		if (op->seq >= below)
 			continue;
+		/* one that nobody can do stays: this need not be where the turn is parked */
+		if (checkpoint->kind == KIND_STEP && !durable_step_dispatch(turn, op))
+			continue;
 		turn->operations = foreach_delete_current(turn->operations, lc);
-		if (checkpoint->kind == KIND_STEP)
-			durable_step_dispatch(turn, op);
-		else if (checkpoint->kind == KIND_SIGNAL)
+		if (checkpoint->kind == KIND_SIGNAL)
 			wait = register_signal(turn, checkpoint);
 		else if (checkpoint->kind == KIND_CHILD)
 			wait = register_child(turn, op, checkpoint);

@@ -182,7 +182,7 @@ apply_policy(DurableOperation *op, const DurableStepPolicy *policy)
 		op->pickup_timeout = policy->pickup_timeout;
 }
 
-void
+bool
 durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 {
 	DurableOperation op = *given;
@@ -204,7 +204,7 @@ durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 	else if (dispatch.queue == NULL)
 		dispatch.queue = name;
 	if (!durable_guard_step(turn, dispatch.queue, op.requires))
-		return;
+		return false;
 	dispatch.rows = palloc(sizeof(DurableRow) * size);
 	dispatch.ids = palloc(sizeof(int64) * size);
 	durable_tables_init(&dispatch.tables);
@@ -212,6 +212,7 @@ durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 	durable_tables_close(&dispatch.tables);
 	pfree(dispatch.rows);
 	pfree(dispatch.ids);
+	return true;
 }
 
 static void

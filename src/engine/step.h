@@ -14,10 +14,10 @@
 #include "engine/turn.h"
 #include "store/run.h"
 
-/* Queues the tasks of an operation: of its pending positions those that have none;
- * or none, when no live worker could do them: then the turn is blocked.
+/* Queues the tasks of an operation: of its pending positions those that have none.
+ * false: no live worker could do them, and the turn is blocked.
  * The run is locked; the caller writes the checkpoints and the run. */
-extern void durable_step_dispatch(DurableTurn *turn, const DurableOperation *op);
+extern bool durable_step_dispatch(DurableTurn *turn, const DurableOperation *op);
 
 /* What the turn has made of the run's fan, into the run's row. */
 extern void durable_step_store_window(DurableTurn *turn, DurableRow *run);

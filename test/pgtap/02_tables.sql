@@ -4,20 +4,20 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(43);
+SELECT plan(49);
 
-SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_blocked', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker', 'worker_pause', 'worker_queue', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
-SELECT views_are('durable', ARRAY['schedules']);
+SELECT views_are('durable', ARRAY['schedules', 'workers']);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
 	'every table has a comment');
-SELECT is((SELECT reloptions FROM pg_class WHERE oid = 'durable.schedules'::regclass), ARRAY['security_invoker=true'], 'the view reads with the caller''s rights');
+SELECT is(reloptions, ARRAY['security_invoker=true'], 'the view ' || relname || ' reads with the caller''s rights') FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'v' ORDER BY relname;
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND relpersistence <> 'p' $$, 'every table is logged');
 
 -- pg_dump: the data of users, and nothing that only this server can mean
 SELECT set_eq($$ SELECT c.relname::text FROM pg_extension e, unnest(e.extconfig) t(oid) JOIN pg_class c ON c.oid = t.oid WHERE e.extname = 'durable' $$,
 	ARRAY['checkpoint', 'handler', 'identity', 'namespace_access', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq', 'waiter', 'worker_pause', 'workflow'],
-	'dumped are tasks, results, settings and the sequences; not leases and heartbeats');
+	'dumped are tasks, results, settings and the sequences; not leases, heartbeats and workers');
 SELECT is_empty($$ SELECT unnest(extcondition) FROM pg_extension WHERE extname = 'durable' EXCEPT VALUES ('') $$, 'dumped completely');
 -- pg_upgrade refuses a column of any reg* type but these three
 SELECT is_empty($$ SELECT attrelid::regclass, attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
@@ -54,9 +54,15 @@ SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND 
 	('schedule', 'schedule_pkey', 'CREATE UNIQUE INDEX schedule_pkey ON durable.schedule USING btree (schedule_id)'),
 	('schedule', 'schedule_next_fire', 'CREATE INDEX schedule_next_fire ON durable.schedule USING btree (next_fire)'),
 	('schedule', 'schedule_last_window', 'CREATE INDEX schedule_last_window ON durable.schedule USING btree (last_window DESC NULLS LAST)'),
+	('worker', 'worker_pkey', 'CREATE UNIQUE INDEX worker_pkey ON durable.worker USING btree (namespace, worker)'),
+	('worker_queue', 'worker_queue_pkey', 'CREATE UNIQUE INDEX worker_queue_pkey ON durable.worker_queue USING btree (namespace, queue, worker)'),
+	('run_blocked', 'run_blocked_pkey', 'CREATE UNIQUE INDEX run_blocked_pkey ON durable.run_blocked USING btree (run)'),
+	('run_blocked', 'run_blocked_queue', 'CREATE INDEX run_blocked_queue ON durable.run_blocked USING btree (namespace, queue, run)'),
 	('run_log', 'run_log_pkey', 'CREATE UNIQUE INDEX run_log_pkey ON durable.run_log USING btree (run, seq, number)'),
 	('task_result', 'task_result_unread', 'CREATE INDEX task_result_unread ON durable.task_result USING btree (namespace, name, finished_at, id) WHERE (lease_id IS NULL)')
 ) i (tab, name, def);
+-- a beat changes no column of an index
+SELECT is(count(*), 1::bigint, 'a worker is entered in one index') FROM pg_index WHERE indrelid = 'durable.worker'::regclass;
 -- no other index costs a write; the claim order is the order of its index
 SELECT is(count(*), 5::bigint, 'a task that goes through the queue is entered in five indexes')
   FROM pg_index WHERE indrelid IN ('durable.task'::regclass, 'durable.task_ready'::regclass, 'durable.lease'::regclass);
@@ -70,10 +76,10 @@ SELECT is_empty($$ SELECT c.oid::regclass, a.privilege_type FROM pg_class c, acl
 	WHERE c.relnamespace = 'durable'::regnamespace AND a.grantee <> c.relowner $$, 'no privilege on a table or sequence for anybody, PUBLIC included');
 SELECT is_empty($$ SELECT nspacl FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'durable' AND a.grantee <> n.nspowner $$, 'nor on the schema');
 SELECT set_eq($$ SELECT relname::text FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relrowsecurity $$,
-	ARRAY['checkpoint', 'handler', 'lease', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow'], 'row security on everything that "read" opens');
+	ARRAY['checkpoint', 'handler', 'lease', 'queue', 'run', 'run_blocked', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker', 'worker_queue', 'workflow'], 'row security on everything that "read" opens');
 SELECT set_eq($$ SELECT tablename::text, policyname::text, permissive, cmd, roles::text FROM pg_policies WHERE schemaname = 'durable' $$,
 	$$ SELECT t, 'namespace_read' AS policy, 'PERMISSIVE' AS permissive, 'SELECT' AS cmd, '{public}' AS roles
-	     FROM unnest('{checkpoint,handler,lease,queue,run,run_log,schedule,signal_buffer,task,task_deadline,task_delayed,task_progress,task_ready,task_result,waiter,workflow}'::text[]) t $$, 'one policy each, for SELECT');
+	     FROM unnest('{checkpoint,handler,lease,queue,run,run_blocked,run_log,schedule,signal_buffer,task,task_deadline,task_delayed,task_progress,task_ready,task_result,waiter,worker,worker_queue,workflow}'::text[]) t $$, 'one policy each, for SELECT');
 SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal AND tgtype & 1 = 1 $$, 'no row triggers');
 SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
