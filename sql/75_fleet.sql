@@ -47,12 +47,11 @@ BEGIN
 								AND k.queue NOT LIKE '#%' OFFSET 0) k
 		 GROUP BY 1),
 	serving AS (
-		SELECT q.queue, count(*) FILTER (WHERE w.expires_at > t) AS n,
+		SELECT q.name AS queue, count(*) FILTER (WHERE w.expires_at > t) AS n,
 			   array_agg(w.worker ORDER BY w.worker) FILTER (WHERE w.expires_at > t) AS names,
 			   max(w.last_seen) AS seen
-		  FROM durable.worker_queue q
-		  JOIN durable.worker w ON w.namespace = q.namespace AND w.worker = q.worker
-		 WHERE q.namespace = ns GROUP BY 1),
+		  FROM durable.worker w CROSS JOIN LATERAL unnest(w.queues) q(name)
+		 WHERE w.namespace = ns GROUP BY 1),
 	known AS (
 		SELECT a.queue FROM waiting a UNION SELECT b.queue FROM taken b
 		UNION SELECT c.queue FROM serving c

@@ -113,17 +113,14 @@ durable_route(text *namespace, text *queue, ArrayType *requires)
 {
 	DurableWorkerScan scan;
 	DurableWorkerRow worker;
-	TimestampTz now = durable_clock_now();
 	DurableRoute route = ROUTE_UNPUBLISHED;
 
-	durable_worker_scan_open(&scan, namespace, queue);
+	durable_worker_scan_open(&scan, namespace, queue, durable_clock_now());
 	while (route != ROUTE_OPEN && durable_worker_scan_next(&scan, &worker))
 	{
 		bool		capable;
 
 		CHECK_FOR_INTERRUPTS();
-		if (worker.expires_at <= now)
-			continue;
 		capable = requires == NULL || durable_set_contains(worker.capabilities, requires);
 		if (capable && durable_protocol_fits(worker.protocol_min, worker.protocol_max))
 			route = ROUTE_OPEN;

@@ -51,15 +51,14 @@ find_worker(text *namespace, text *queue, text *name, Oid *role)
 {
 	DurableWorkerScan scan;
 	DurableWorkerRow worker;
-	TimestampTz now = durable_clock_now();
 	TimestampTz since = DT_NOEND;
 	bool		found = false;
 
-	durable_worker_scan_open(&scan, namespace, queue);
+	durable_worker_scan_open(&scan, namespace, queue, durable_clock_now());
 	while (durable_worker_scan_next(&scan, &worker))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (worker.expires_at <= now || worker.first_seen >= since ||
+		if (worker.first_seen >= since ||
 			!durable_set_has(worker.workflows, name) ||
 			!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(worker.role)))
 			continue;

@@ -365,7 +365,7 @@ durable_maintain_old(TimestampTz now, int max, int64 *results, int64 *heartbeats
 		*results = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
 										 max);
 	*heartbeats = durable_progress_expire(max);
-	durable_worker_expire(now - DURABLE_WORKER_KEPT_US, max);
+	durable_worker_expire(now, now - DURABLE_WORKER_KEPT_US, max);
 	durable_blocked_expire(max);
 	*grants = durable_access_expire();
 	durable_plan_end();

@@ -30,9 +30,6 @@
 /* A queue that has ready tasks gets DURABLE_CLAIM_TASKS due ones this often. */
 #define DURABLE_BUSY_QUEUE_US (USECS_PER_SEC / 10)
 
-/* How long a worker that is not alive any more can be seen. */
-#define DURABLE_WORKER_KEPT_US (5 * USECS_PER_MINUTE)
-
 /* Rounds that one call looks at and finds held or empty. */
 #define DURABLE_ROUNDS_SEEN 100
 

@@ -207,12 +207,13 @@ durable_worker_store_queues(text *namespace, text *worker, ArrayType *before, Ar
 }
 
 void
-durable_worker_scan_open(DurableWorkerScan *scan, text *namespace, text *queue)
+durable_worker_scan_open(DurableWorkerScan *scan, text *namespace, text *queue, TimestampTz now)
 {
 	Snapshot	snapshot = durable_snapshot_push();
 
 	scan->namespace = namespace;
 	scan->name = queue;
+	scan->now = now;
 	scan->begun = false;
 	durable_probe_open(&scan->queue, REL_WORKER_QUEUE, IDX_WORKER_QUEUE_PKEY, snapshot, 2);
 	durable_probe_open(&scan->worker, REL_WORKER, IDX_WORKER_PKEY, snapshot, 2);
@@ -233,7 +234,8 @@ durable_worker_scan_next(DurableWorkerScan *scan, DurableWorkerRow *worker)
 		if (!more)
 			return false;
 		keys[1] = serves.values[SERVES_WORKER];
-		if (durable_probe_find(&scan->worker, keys, &row))
+		if (durable_probe_find(&scan->worker, keys, &row) &&
+			DatumGetTimestampTz(row.values[ANNOUNCED_EXPIRES_AT]) > scan->now)
 		{
 			from_row(&row, worker);
 			return true;
@@ -249,27 +251,49 @@ durable_worker_scan_close(DurableWorkerScan *scan)
 	durable_snapshot_pop();
 }
 
+/* Whoever is not alive announces himself anew, and enters all his queues. A beat that
+ * comes meanwhile has changed the row: it is looked at again when it is locked. */
+static DurablePlan unlist_plan = {
+	.name = "unlist dead workers",
+	.sql =
+	"WITH dead AS MATERIALIZED (SELECT w.namespace, w.worker, w.queues FROM durable.worker w"
+	"  WHERE w.expires_at OPERATOR(pg_catalog.<=) $1"
+	"  AND EXISTS (SELECT FROM durable.worker_queue q"
+	"   WHERE q.namespace OPERATOR(pg_catalog.=) w.namespace"
+	"   AND q.queue OPERATOR(pg_catalog.=) w.queues[1]"
+	"   AND q.worker OPERATOR(pg_catalog.=) w.worker)"
+	"  LIMIT $2 FOR UPDATE SKIP LOCKED)"
+	" DELETE FROM durable.worker_queue q USING dead d"
+	" WHERE q.namespace OPERATOR(pg_catalog.=) d.namespace"
+	" AND q.queue OPERATOR(pg_catalog.=) ANY (d.queues)"
+	" AND q.worker OPERATOR(pg_catalog.=) d.worker",
+	.nargs = 2,
+	.argtypes = {TIMESTAMPTZOID, INT4OID},
+};
+
 static DurablePlan expire_plan = {
 	.name = "expire workers",
 	.sql =
-	"WITH gone AS (DELETE FROM durable.worker w USING ("
-	"  SELECT o.namespace, o.worker FROM durable.worker o"
-	"  WHERE o.expires_at OPERATOR(pg_catalog.<) $1 LIMIT $2 FOR UPDATE SKIP LOCKED) e"
-	" WHERE w.namespace OPERATOR(pg_catalog.=) e.namespace"
-	" AND w.worker OPERATOR(pg_catalog.=) e.worker"
-	" RETURNING w.namespace, w.worker, w.queues)"
-	" DELETE FROM durable.worker_queue q USING gone g"
-	" WHERE q.namespace OPERATOR(pg_catalog.=) g.namespace"
-	" AND q.queue OPERATOR(pg_catalog.=) ANY (g.queues)"
-	" AND q.worker OPERATOR(pg_catalog.=) g.worker",
+	"WITH gone AS MATERIALIZED (SELECT w.namespace, w.worker FROM durable.worker w"
+	"  WHERE w.expires_at OPERATOR(pg_catalog.<=) $1"
+	"  AND NOT EXISTS (SELECT FROM durable.worker_queue q"
+	"   WHERE q.namespace OPERATOR(pg_catalog.=) w.namespace"
+	"   AND q.queue OPERATOR(pg_catalog.=) w.queues[1]"
+	"   AND q.worker OPERATOR(pg_catalog.=) w.worker)"
+	"  LIMIT $2 FOR UPDATE SKIP LOCKED)"
+	" DELETE FROM durable.worker w USING gone g"
+	" WHERE w.namespace OPERATOR(pg_catalog.=) g.namespace"
+	" AND w.worker OPERATOR(pg_catalog.=) g.worker",
 	.nargs = 2,
 	.argtypes = {TIMESTAMPTZOID, INT4OID},
 };
 
 void
-durable_worker_expire(TimestampTz before, int max)
+durable_worker_expire(TimestampTz now, TimestampTz before, int max)
 {
-	Datum		values[] = {TimestampTzGetDatum(before), Int32GetDatum(max)};
+	Datum		unlist[] = {TimestampTzGetDatum(now), Int32GetDatum(max)};
+	Datum		expire[] = {TimestampTzGetDatum(before), Int32GetDatum(max)};
 
-	(void) durable_plan_run(&expire_plan, values, NULL);
+	(void) durable_plan_run(&unlist_plan, unlist, NULL);
+	(void) durable_plan_run(&expire_plan, expire, NULL);
 }

@@ -16,6 +16,9 @@
 
 #include "base/rel.h"
 
+/* How long one that is not alive any more can be seen. */
+#define DURABLE_WORKER_KEPT_US (5 * USECS_PER_MINUTE)
+
 /* Sets are ascending, byte by byte, and have no duplicates. */
 typedef struct DurableWorkerRow
 {
@@ -47,22 +50,25 @@ extern TM_Result durable_worker_delete(const DurableWorkerRow *row);
 extern void durable_worker_store_queues(text *namespace, text *worker, ArrayType *before,
 										ArrayType *after);
 
-/* The workers of a queue, one by one, as of when it was opened. */
+/* The workers of a queue that are alive, one by one, as of when it was opened. */
 typedef struct DurableWorkerScan
 {
 	DurableProbe queue;
 	DurableProbe worker;
 	text	   *namespace;
 	text	   *name;			/* of the queue */
+	TimestampTz now;
 	bool		begun;
 } DurableWorkerScan;
 
-extern void durable_worker_scan_open(DurableWorkerScan *scan, text *namespace, text *queue);
+extern void durable_worker_scan_open(DurableWorkerScan *scan, text *namespace, text *queue,
+									 TimestampTz now);
 /* its values hold until the next one */
 extern bool durable_worker_scan_next(DurableWorkerScan *scan, DurableWorkerRow *row);
 extern void durable_worker_scan_close(DurableWorkerScan *scan);
 
-/* Deletes what expired before then; between durable_plan_begin() and _end(). */
-extern void durable_worker_expire(TimestampTz before, int max);
+/* Takes workers that are not alive out of their queues' lists, at most max, and deletes
+ * those that have not been since "before"; between durable_plan_begin() and _end(). */
+extern void durable_worker_expire(TimestampTz now, TimestampTz before, int max);
 
 #endif							/* DURABLE_STORE_WORKER_H */
