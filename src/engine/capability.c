@@ -121,7 +121,7 @@ durable_route(text *namespace, text *queue, ArrayType *requires)
 		bool		capable;
 
 		CHECK_FOR_INTERRUPTS();
-		capable = requires == NULL || durable_set_contains(worker.capabilities, requires);
+		capable = requires == NULL || durable_worker_set_has(worker.capabilities, requires);
 		if (capable && durable_protocol_fits(worker.protocol_min, worker.protocol_max))
 			route = ROUTE_OPEN;
 		else

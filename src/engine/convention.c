@@ -52,6 +52,7 @@ find_worker(text *namespace, text *queue, text *name, Oid *role)
 	DurableWorkerScan scan;
 	DurableWorkerRow worker;
 	TimestampTz since = DT_NOEND;
+	ArrayType  *wanted = durable_set_make(&name, 1);
 	bool		found = false;
 
 	durable_worker_scan_open(&scan, namespace, queue, durable_clock_now());
@@ -59,7 +60,7 @@ find_worker(text *namespace, text *queue, text *name, Oid *role)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (worker.first_seen >= since ||
-			!durable_set_has(worker.workflows, name) ||
+			!durable_worker_set_has(worker.workflows, wanted) ||
 			!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(worker.role)))
 			continue;
 		since = worker.first_seen;

@@ -65,8 +65,7 @@ to_row(const DurableWorkerRow *worker, DurableRow *row)
 	durable_row_set_pointer(row, ANNOUNCED_STATUS, worker->status);
 }
 
-/* The sets are copied where they are out of line or packed, the rest points into the
- * row. */
+/* Everything points into the row, and the sets are as they are stored. */
 static void
 from_row(const DurableRow *row, DurableWorkerRow *worker)
 {
@@ -79,9 +78,9 @@ from_row(const DurableRow *row, DurableWorkerRow *worker)
 	worker->protocol_max = DatumGetInt32(row->values[ANNOUNCED_PROTOCOL_MAX]);
 	worker->namespace = DatumGetTextPP(row->values[ANNOUNCED_NAMESPACE]);
 	worker->worker = DatumGetTextPP(row->values[ANNOUNCED_WORKER]);
-	worker->queues = DatumGetArrayTypeP(row->values[ANNOUNCED_QUEUES]);
-	worker->workflows = DatumGetArrayTypeP(row->values[ANNOUNCED_WORKFLOWS]);
-	worker->capabilities = DatumGetArrayTypeP(row->values[ANNOUNCED_CAPABILITIES]);
+	worker->queues = (ArrayType *) DatumGetPointer(row->values[ANNOUNCED_QUEUES]);
+	worker->workflows = (ArrayType *) DatumGetPointer(row->values[ANNOUNCED_WORKFLOWS]);
+	worker->capabilities = (ArrayType *) DatumGetPointer(row->values[ANNOUNCED_CAPABILITIES]);
 	worker->status = row->nulls[ANNOUNCED_STATUS] ? NULL :
 		DatumGetPointer(row->values[ANNOUNCED_STATUS]);
 }
@@ -241,6 +240,17 @@ durable_worker_scan_next(DurableWorkerScan *scan, DurableWorkerRow *worker)
 			return true;
 		}
 	}
+}
+
+bool
+durable_worker_set_has(ArrayType *packed, ArrayType *members)
+{
+	ArrayType  *set = DatumGetArrayTypeP(PointerGetDatum(packed));
+	bool		has = durable_set_contains(set, members);
+
+	if (set != packed)
+		pfree(set);
+	return has;
 }
 
 void

@@ -63,7 +63,9 @@ typedef struct DurableWorkerScan
 
 extern void durable_worker_scan_open(DurableWorkerScan *scan, text *namespace, text *queue,
 									 TimestampTz now);
-/* its values hold until the next one */
+/* Its values hold until the next one, and its sets are still packed: this says whether one
+ * of them has these members. */
+extern bool durable_worker_set_has(ArrayType *packed, ArrayType *members);
 extern bool durable_worker_scan_next(DurableWorkerScan *scan, DurableWorkerRow *row);
 extern void durable_worker_scan_close(DurableWorkerScan *scan);
 
