@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "api/args.h"
+#include "api/conflict.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -98,8 +99,18 @@ durable_dispatch(PG_FUNCTION_ARGS)
 		item.task_id = check_explicit_id(PG_GETARG_TEXT_PP(2));
 	/* the arguments after task_id are those of dispatch_many after inputs */
 	read_spec(fcinfo, 3, &spec);
+	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
+	if (item.task_id == NULL)
+		durable_conflict_needs_id(&spec.conflict, "task_id");
 	durable_access_require(spec.namespace, PRIVILEGE_START);
 	durable_dispatch_tasks(&spec, &item, 1);
+	if (item.taken && spec.conflict.policy == CONFLICT_REJECT)
+		ereport(ERROR,
+				errcode(ERRCODE_UNIQUE_VIOLATION),
+				errmsg("task \"%s\" exists already", text_to_cstring(item.task_id)),
+				errdetail("Key (namespace, task_id)=(%s, %s) is taken: the task is not settled, or its result is not acknowledged.",
+						  text_to_cstring(spec.namespace), text_to_cstring(item.task_id)),
+				errhint("on_conflict => 'replace' lets the new one take its place."));
 	PG_RETURN_TEXT_P(item.task_id);
 }
 
@@ -158,16 +169,24 @@ durable_dispatch_many(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	items = read_items(fcinfo, &n);
 	read_spec(fcinfo, 2, &spec);
+	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
+	for (int i = 0; i < n; i++)
+	{
+		if (items[i].task_id == NULL)
+			durable_conflict_needs_id(&spec.conflict, "task_ids");
+	}
 	durable_access_require(spec.namespace, PRIVILEGE_START);
 	durable_dispatch_tasks(&spec, items, n);
 
+	/* one conflict is no reason to refuse the others: NULL in its place */
 	task_ids = palloc(sizeof(text *) * Max(n, 1));
 	for (int i = 0; i < n; i++)
-		task_ids[items[i].position] = items[i].task_id;
+		task_ids[items[i].position] =
+			items[i].taken && spec.conflict.policy == CONFLICT_REJECT ? NULL : items[i].task_id;
 	for (int i = 0; i < n; i++)
 	{
 		Datum		value = PointerGetDatum(task_ids[i]);
-		bool		isnull = false;
+		bool		isnull = (task_ids[i] == NULL);
 
 		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
 	}

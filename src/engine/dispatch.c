@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/rel.h"
 #include "engine/dispatch.h"
+#include "engine/replace.h"
 #include "engine/tables.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -39,17 +40,17 @@ typedef struct Dispatch
 	int			nids;
 } Dispatch;
 
-static void
-fill_task(const Dispatch *dispatch, const DurableTaskItem *item, DurableRow *row)
+void
+durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,
+					  TimestampTz now, DurableRow *row)
 {
-	const DurableTaskSpec *spec = dispatch->spec;
 	bool		has_backoff = spec->backoff != NULL && durable_interval_positive(spec->backoff);
 
 	for (int i = 0; i < TASK_COLUMNS; i++)
 		durable_row_set_null(row, i);
 	durable_row_set(row, TASK_ID, Int64GetDatum(item->id));
-	durable_row_set(row, TASK_CREATED_AT, TimestampTzGetDatum(dispatch->now));
-	if (spec->run_at > dispatch->now)
+	durable_row_set(row, TASK_CREATED_AT, TimestampTzGetDatum(now));
+	if (spec->run_at > now)
 		durable_row_set(row, TASK_RUN_AT, TimestampTzGetDatum(spec->run_at));
 	durable_row_set(row, TASK_PRIORITY, Int32GetDatum(spec->priority));
 	durable_row_set(row, TASK_ATTEMPT, Int32GetDatum(1));
@@ -102,7 +103,7 @@ dispatch_generated(Dispatch *dispatch, DurableTaskItem *items, int n)
 		CHECK_FOR_INTERRUPTS();
 		for (int i = 0; i < batch; i++)
 		{
-			fill_task(dispatch, &items[done + i], &rows[i]);
+			durable_dispatch_fill(dispatch->spec, &items[done + i], dispatch->now, &rows[i]);
 			dispatch->ids[dispatch->nids++] = items[done + i].id;
 		}
 		durable_writer_insert_many(durable_tables_get(&dispatch->tables, TABLE_TASK),
@@ -123,12 +124,17 @@ insert_explicit(Dispatch *dispatch, DurableTaskItem *item)
 	DurableRow	row;
 	ItemPointerData tid;
 
-	fill_task(dispatch, item, &row);
+	durable_dispatch_fill(dispatch->spec, item, dispatch->now, &row);
 	if (!durable_writer_insert_unless(writer, IDX_TASK_ID, &row))
 		return false;
 	tid = writer->slot->tts_tid;
 	if (!durable_result_exists(dispatch->spec->namespace, item->task_id))
 		return true;
+	if (durable_conflict_replaces(&dispatch->spec->conflict))
+	{
+		(void) durable_result_remove(dispatch->spec->namespace, item->task_id);
+		return true;
+	}
 	durable_snapshot_push();
 	(void) durable_writer_delete(writer, &tid, true);
 	durable_snapshot_pop();
@@ -141,12 +147,27 @@ dispatch_explicit(Dispatch *dispatch, DurableTaskItem *items, int n)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (insert_explicit(dispatch, &items[i]))
+		items[i].taken = !insert_explicit(dispatch, &items[i]);
+		if (!items[i].taken)
 			dispatch->ids[dispatch->nids++] = items[i].id;
 		if (dispatch->nids == BATCH)
 			enlist(dispatch);
 	}
 	enlist(dispatch);
+}
+
+/* Those that a replacement found gone in the meantime are inserted after all. */
+static void
+replace_taken(Dispatch *dispatch, DurableTaskItem *items, int n)
+{
+	while (durable_replace_tasks(dispatch->spec, items, n, dispatch->now, &dispatch->tables))
+	{
+		for (int i = 0; i < n; i++)
+		{
+			if (items[i].taken)
+				dispatch_explicit(dispatch, &items[i], 1);
+		}
+	}
 }
 
 /* Generated ids first; then explicit ones in their order, so that two calls
@@ -189,6 +210,8 @@ durable_dispatch_tasks(const DurableTaskSpec *spec, DurableTaskItem *items, int 
 	if (generated > 0)
 		dispatch_generated(&dispatch, items, generated);
 	dispatch_explicit(&dispatch, items + generated, n - generated);
+	if (durable_conflict_replaces(&spec->conflict))
+		replace_taken(&dispatch, items + generated, n - generated);
 	durable_tables_close(&dispatch.tables);
 	pfree(dispatch.ids);
 	CommandCounterIncrement();

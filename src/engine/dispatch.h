@@ -12,6 +12,9 @@
 
 #include "datatype/timestamp.h"
 
+#include "base/rel.h"
+#include "engine/conflict.h"
+
 /* What the tasks of one call have in common; NULL pointers are SQL NULLs. */
 typedef struct DurableTaskSpec
 {
@@ -26,6 +29,7 @@ typedef struct DurableTaskSpec
 	bool		exponential;
 	bool		jitter;
 	void	   *headers;
+	DurableConflict conflict;
 } DurableTaskSpec;
 
 /* One task. */
@@ -35,10 +39,16 @@ typedef struct DurableTaskItem
 	text	   *task_id;		/* or NULL: generated; filled in on return */
 	int			position;
 	int64		id;				/* filled in */
+	bool		taken;			/* filled in: the id was, and what has it was left alone */
 } DurableTaskItem;
 
+/* The row of a task that was dispatched at "now" and not claimed since. */
+extern void durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,
+								  TimestampTz now, DurableRow *row);
+
 /* Access and arguments were checked by the caller. Tasks whose id is taken by
- * a live task or an unread result are left as they are. Sorts the items. */
+ * a live task or an unread result are left as they are, or replaced, as
+ * spec->conflict says. Sorts the items. */
 extern void durable_dispatch_tasks(const DurableTaskSpec *spec, DurableTaskItem *items, int n);
 
 #endif							/* DURABLE_DISPATCH_H */

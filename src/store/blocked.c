@@ -135,6 +135,20 @@ durable_blocked_list(text *namespace, text *queue, ArrayType *capabilities,
 	return n;
 }
 
+bool
+durable_blocked_exists(void)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	bool		found;
+
+	durable_probe_open(&probe, REL_RUN_BLOCKED, IDX_RUN_BLOCKED_PKEY, durable_snapshot_push(), 0);
+	found = durable_probe_find(&probe, NULL, &row);
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+	return found;
+}
+
 static DurablePlan expire_plan = {
 	.name = "expire blocked",
 	.sql =

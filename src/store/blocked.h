@@ -30,6 +30,9 @@ extern void durable_blocked_remove(int64 run);
 extern int	durable_blocked_list(text *namespace, text *queue, ArrayType *capabilities,
 								 int64 *ids, int n, int max);
 
+/* whether there is any */
+extern bool durable_blocked_exists(void);
+
 /* Rows whose run is gone or does not wait any more; in durable_plan_begin(). */
 extern void durable_blocked_expire(int max);
 

@@ -261,6 +261,20 @@ durable_worker_scan_close(DurableWorkerScan *scan)
 	durable_snapshot_pop();
 }
 
+bool
+durable_worker_exists(void)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	bool		found;
+
+	durable_probe_open(&probe, REL_WORKER, IDX_WORKER_PKEY, durable_snapshot_push(), 0);
+	found = durable_probe_find(&probe, NULL, &row);
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+	return found;
+}
+
 /* Whoever is not alive announces himself anew, and enters all his queues. A beat that
  * comes meanwhile has changed the row: it is looked at again when it is locked. */
 static DurablePlan unlist_plan = {

@@ -69,6 +69,9 @@ extern bool durable_worker_set_has(ArrayType *packed, ArrayType *members);
 extern bool durable_worker_scan_next(DurableWorkerScan *scan, DurableWorkerRow *row);
 extern void durable_worker_scan_close(DurableWorkerScan *scan);
 
+/* whether there is any */
+extern bool durable_worker_exists(void);
+
 /* Takes workers that are not alive out of their queues' lists, at most max, and deletes
  * those that have not been since "before"; between durable_plan_begin() and _end(). */
 extern void durable_worker_expire(TimestampTz now, TimestampTz before, int max);

@@ -6,9 +6,9 @@ SET client_min_messages = warning;
 BEGIN;
 SELECT plan(49);
 
-SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'namespace_access', 'queue', 'run', 'run_blocked', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker', 'worker_pause', 'worker_queue', 'workflow']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'last_sweep', 'lease', 'namespace_access', 'queue', 'run', 'run_blocked', 'run_log', 'schedule', 'signal_buffer', 'sweep_failure', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker', 'worker_pause', 'worker_queue', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
-SELECT views_are('durable', ARRAY['schedules', 'workers']);
+SELECT views_are('durable', ARRAY['queues', 'schedules', 'workers']);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
 	'every table has a comment');
 SELECT is(reloptions, ARRAY['security_invoker=true'], 'the view ' || relname || ' reads with the caller''s rights') FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'v' ORDER BY relname;
@@ -28,7 +28,8 @@ SELECT is_empty($$ SELECT attrelid::regclass, attname FROM pg_attribute a JOIN p
 SELECT is_empty($$ SELECT a.attrelid::regclass, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid = 'text'::regtype
 	  AND a.attcollation <> '"C"'::regcollation AND (c.relname, a.attname) NOT IN (('queue', 'paused_by'), ('workflow', 'body'), ('workflow', 'input_check'), ('handler', 'handler'),
-		('handler', 'input_check'), ('handler', 'output_check'), ('run_log', 'level'), ('run_log', 'message')) $$, 'every key is COLLATE "C"');
+		('handler', 'input_check'), ('handler', 'output_check'), ('run_log', 'level'), ('run_log', 'message'),
+		('sweep_failure', 'message'), ('sweep_failure', 'context')) $$, 'every key is COLLATE "C"');
 
 -- the indexes, which the C code relies on
 SELECT index_is_unique('durable', 'task', 'task_pkey');
