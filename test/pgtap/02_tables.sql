@@ -4,7 +4,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(49);
+SELECT plan(50);
 
 SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'last_sweep', 'lease', 'namespace_access', 'queue', 'run', 'run_blocked', 'run_log', 'schedule', 'signal_buffer', 'sweep_failure', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker', 'worker_pause', 'worker_queue', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
