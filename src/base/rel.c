@@ -92,6 +92,13 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
 	[REL_SWEEP_FAILURE] = "sweep_failure",
 	[IDX_SWEEP_FAILURE_PKEY] = "sweep_failure_pkey",
+	[REL_WORKER] = "worker",
+	[IDX_WORKER_PKEY] = "worker_pkey",
+	[REL_WORKER_QUEUE] = "worker_queue",
+	[IDX_WORKER_QUEUE_PKEY] = "worker_queue_pkey",
+	[REL_RUN_BLOCKED] = "run_blocked",
+	[IDX_RUN_BLOCKED_PKEY] = "run_blocked_pkey",
+	[IDX_RUN_BLOCKED_QUEUE] = "run_blocked_queue",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };
