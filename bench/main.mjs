@@ -18,10 +18,11 @@ import { payload } from './scenarios/payload.mjs';
 import { long, workflow } from './scenarios/workflow.mjs';
 import { full, timers, wfxmin } from './scenarios/workflow_full.mjs';
 import { externalWorkers as external } from './scenarios/external.mjs';
+import { admission } from './scenarios/admission.mjs';
 import { drains } from './peers/workflows.mjs';
 
 const scenarios = {
-  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external,
+  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external, admission,
 };
 
 const flags = Object.fromEntries(

@@ -117,7 +117,9 @@ BEGIN
 						  WHERE t.id = held.id AND t.queue = $1
 							AND held.lease > COALESCE(t.last_lease, 0)
 						 OFFSET 0) mine;
-	parked := 0;
+	SELECT pg_catalog.count(*) INTO parked
+	  FROM durable.singleton s JOIN durable.task t ON t.id = s.run
+	 WHERE s.namespace = ns AND s.parked AND t.queue = $1;
 	SELECT durable.engine_now() - pg_catalog.min(t.created_at) INTO oldest_ready
 	  FROM (SELECT DISTINCT ON (r.priority) r.id
 			  FROM durable.task_ready r

@@ -40,6 +40,8 @@ CREATE TABLE durable.run (
 	output				jsonb,
 	error				jsonb,
 	input				jsonb,
+	singleton_key		text COLLATE "C",		-- of the input, when it was started
+	concurrency_key		text COLLATE "C",
 	CONSTRAINT run_pkey PRIMARY KEY (id),
 	CONSTRAINT run_run_id_key UNIQUE (run_id)
 ) USING heap WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
@@ -103,22 +105,24 @@ CREATE FUNCTION durable.start(
 	workflow text, input jsonb DEFAULT NULL, run_id text DEFAULT NULL,
 	version text DEFAULT NULL, namespace text DEFAULT NULL, tags text[] DEFAULT '{}',
 	priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
-	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
+	search_attributes jsonb DEFAULT NULL, concurrency_key text DEFAULT NULL,
+	concurrency_limit int DEFAULT NULL, headers jsonb DEFAULT NULL,
 	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
 	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_start';
-COMMENT ON FUNCTION durable.start(text, jsonb, text, text, text, text[], int, timestamptz, jsonb, jsonb, text, interval, interval, interval) IS
+COMMENT ON FUNCTION durable.start(text, jsonb, text, text, text, text[], int, timestamptz, jsonb, text, int, jsonb, text, interval, interval, interval) IS
 'start a run when this transaction commits; idempotent by run_id, unless on_conflict says reject, or replace, replace_keep_time, debounce or throttle for a run that has not begun';
 
 CREATE FUNCTION durable.start_many(
 	workflow text, inputs jsonb[], run_ids text[] DEFAULT NULL,
 	version text DEFAULT NULL, namespace text DEFAULT NULL, tags text[] DEFAULT '{}',
 	priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
-	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
+	search_attributes jsonb DEFAULT NULL, concurrency_key text DEFAULT NULL,
+	concurrency_limit int DEFAULT NULL, headers jsonb DEFAULT NULL,
 	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
 	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS SETOF text LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'durable_start_many';
-COMMENT ON FUNCTION durable.start_many(text, jsonb[], text[], text, text, text[], int, timestamptz, jsonb, jsonb, text, interval, interval, interval) IS
+COMMENT ON FUNCTION durable.start_many(text, jsonb[], text[], text, text, text[], int, timestamptz, jsonb, text, int, jsonb, text, interval, interval, interval) IS
 'start one run per input; the run ids in the order of the inputs, NULL for what on_conflict refused';
 
 CREATE FUNCTION durable.cancel(run_id text, reason text DEFAULT NULL)
@@ -173,9 +177,9 @@ SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN QUERY
 	SELECT c.* FROM durable.run r JOIN durable.checkpoint c ON c.run = r.id
-	 WHERE r.run_id = $1 AND c.seq > $2 ORDER BY c.seq;
+	 WHERE r.run_id = $1 AND (c.seq > $2 OR $2 IS NULL) ORDER BY c.seq;
 END $$;
-COMMENT ON FUNCTION durable.history(text, int) IS 'a run''s checkpoints after a position, in order';
+COMMENT ON FUNCTION durable.history(text, int) IS 'a run''s checkpoints after a position, in order; NULL = all, also those below 0 that its body does not know';
 
 CREATE FUNCTION durable.get_event(run_id text, key text) RETURNS jsonb
 LANGUAGE plpgsql STABLE

@@ -58,6 +58,9 @@ CREATE POLICY namespace_read ON durable.retention_state FOR SELECT
 CREATE POLICY namespace_read ON durable.retention_archive FOR SELECT
 	USING (EXISTS (SELECT FROM durable.retention_policy p
 					WHERE p.id OPERATOR(pg_catalog.=) retention_archive.policy));
+ALTER TABLE durable.dead_letter ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.singleton ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.quota ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -69,6 +72,12 @@ CREATE POLICY namespace_read ON durable.waiter FOR SELECT
 CREATE POLICY namespace_read ON durable.signal_buffer FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.schedule FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.dead_letter FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.singleton FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.quota FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.checkpoint FOR SELECT
 	USING (EXISTS (SELECT FROM durable.run r
@@ -120,7 +129,11 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.get_event'),
 		('read', 'EXECUTE ON ROUTINE durable.wait_for_run'),
 		('read', 'SELECT ON durable.workflow, durable.handler, durable.run, durable.checkpoint, '
-			  || 'durable.waiter, durable.signal_buffer, durable.run_log'),
+			  || 'durable.waiter, durable.signal_buffer, durable.run_log, durable.dead_letter'),
+		('manage', 'EXECUTE ON ROUTINE durable.set_dead_letter_workflow'),
+		('manage', 'EXECUTE ON ROUTINE durable.redrive'),
+		('read', 'EXECUTE ON ROUTINE durable.stalled_runs'),
+		('start', 'EXECUTE ON ROUTINE durable.cancel_where'),
 		('work', 'EXECUTE ON ROUTINE durable.register_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.unregister_workflow'),
 		('work', 'EXECUTE ON ROUTINE durable.register_handler'),
@@ -128,6 +141,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.work'),
 		('work', 'EXECUTE ON ROUTINE durable.complete_turn'),
 		('work', 'EXECUTE ON ROUTINE durable.record_step'),
+		('work', 'EXECUTE ON ROUTINE durable.exchange'),
 		('work', 'EXECUTE ON ROUTINE durable.local_step'),
 		('work', 'EXECUTE ON ROUTINE durable.side_effect'),
 		('work', 'EXECUTE ON ROUTINE durable.is_recorded'),
@@ -171,6 +185,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('manage', 'EXECUTE ON ROUTINE durable.drop_retention'),
 		('manage', 'EXECUTE ON ROUTINE durable.delete_run'),
 		('manage', 'EXECUTE ON ROUTINE durable.purge_runs'),
+		('read', 'SELECT ON durable.singleton, durable.singletons, durable.quota'),
 		('read', 'EXECUTE ON ROUTINE durable.next_fires'),
 		('manage', 'EXECUTE ON ROUTINE durable.create_schedule'),
 		('manage', 'EXECUTE ON ROUTINE durable.upsert_schedule'),

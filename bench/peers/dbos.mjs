@@ -10,14 +10,16 @@ import { drains, timed } from './workflows.mjs';
 export const dbos = {
   label: 'DBOS',
   database: 'bench_dbos',
-  processes: [],
+  workflow: 'three',
+  count: () => Math.min(drains.count, cpus().length),
 
   async install(database) {
+    this.processes = [];
     await freshDatabase(database);
     await query(database, 'CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n bigint, step int)');
     // one after the other: the first one makes its tables
-    for (let i = 0; i < Math.min(drains.count, cpus().length); i++) {
-      const child = fork(new URL('dbos_process.mjs', import.meta.url), [connectionString(database), `bench-${i}`], {
+    for (let i = 0; i < this.count(); i++) {
+      const child = fork(new URL('dbos_process.mjs', import.meta.url), [connectionString(database), `bench-${i}`, this.workflow], {
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       });
       this.processes.push(child);

@@ -1,10 +1,10 @@
-// One process with DBOS: node dbos_process.mjs URL NAME. Says "ready"; for each number
+// One process with DBOS: node dbos_process.mjs URL NAME [WORKFLOW]. Says "ready"; for each number
 // that it is sent it makes that many runs, AT_ONCE at a time, and says "done".
 import { DBOS } from '@dbos-inc/dbos-sdk';
 import pg from 'pg';
 
 const AT_ONCE = 32;
-const [url, name] = process.argv.slice(2);
+const [url, name, workflow] = process.argv.slice(2);
 const pool = new pg.Pool({ connectionString: url, max: 10 });
 
 async function effect(n, step) {
@@ -21,6 +21,9 @@ const three = DBOS.registerWorkflow(
   { name: 'three' },
 );
 
+// a step that does nothing
+const one = DBOS.registerWorkflow(async (n) => await DBOS.runStep(async () => n, { name: 'job' }), { name: 'one' });
+
 DBOS.setConfig({ name: 'bench', executorID: name, systemDatabaseUrl: url, systemDatabasePoolSize: 20, logLevel: 'error', runAdminServer: false });
 await DBOS.launch();
 
@@ -29,7 +32,7 @@ process.on('message', async (count) => {
   const runner = async () => {
     while (next < count) {
       const n = next++;
-      await three(n);
+      await (workflow === 'one' ? one : three)(n);
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, runner));

@@ -1,12 +1,14 @@
 // One external Node.js worker with 32 slots: runs of one dispatched step, which are two
 // turns and a step each, against the job queues doing the same number of jobs. The
-// jobs are there when the worker starts. And what a turn costs after 10 and after 5,000
+// jobs are there when the worker starts. DBOS starts its runs itself, 32 at a time, in one
+// process, and executes the step there. And what a turn costs after 10 and after 5,000
 // checkpoints, for a worker that keeps histories.
 import { run as runGraphile, Logger } from 'graphile-worker';
 import { addRow } from '../lib/report.mjs';
 import { connect, connectionString, freshDatabase, query, sleep, tidy } from '../lib/db.mjs';
 import { compare, interleave } from '../lib/compare.mjs';
 import { Worker } from '../peers/durable-worker.mjs';
+import { dbos } from '../peers/dbos.mjs';
 import { graphile } from '../peers/graphile.mjs';
 import { pgboss } from '../peers/pgboss.mjs';
 
@@ -110,6 +112,23 @@ const bossOf = (label, batchSize) => ({
   },
 });
 
+const dbosRuns = {
+  ...dbos,
+  label: 'DBOS, one process',
+  database: 'bench_external_dbos',
+  workflow: 'one',
+  count: () => 1,
+
+  async install() {
+    await dbos.install.call(this, this.database);
+  },
+
+  async run(count) {
+    await tidy(this.database);
+    return (await dbos.run.call(this, count)).rate;
+  },
+};
+
 // One more checkpoint each turn; microseconds of the server per turn.
 async function turns(base, count) {
   const client = await connect(external.database);
@@ -138,9 +157,10 @@ async function cpuOf(pid) {
 
 export async function externalWorkers({ quick, rounds }) {
   const count = quick ? 2000 : 5000;
-  const sides = [external, jobs, ...(quick ? [] : [bossOf('pg-boss', 1)]), bossOf('pg-boss, 100 jobs a slot', 100)];
+  const sides = [external, jobs, dbosRuns, ...(quick ? [] : [bossOf('pg-boss', 1)]), bossOf('pg-boss, 100 jobs a slot', 100)];
   for (const side of sides) await side.install();
-  const series = await interleave('one worker of 32 slots', sides.map((side) => ({ label: side.label, run: () => side.run(count) })), rounds(9, 3));
+  const series = await interleave('one worker of 32 slots', sides.map((side) => ({ label: side.label, run: () => side.run(side === dbosRuns ? Math.ceil(count / 5) : count) })), rounds(9, 3));
+  await dbosRuns.stop();
   for (const side of sides.slice(1)) {
     addRow({
       scenario: 'external',

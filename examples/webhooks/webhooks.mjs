@@ -5,7 +5,10 @@
 import pg from 'pg';
 import { Worker } from './durable-worker.mjs';
 
-const workMs = Number(process.env.WORK_MS ?? 2);
+const WORK_MS = 2;
+// HANG_AFTER=30 is for being killed: what is executed after that many steps does its work and never ends
+const hangAfter = Number(process.env.HANG_AFTER ?? Infinity);
+let executed = 0;
 const pool = new pg.Pool({ max: 4, application_name: `${process.env.PGAPPNAME ?? 'node'} handler` });
 // a connection that waits in the pool when the server goes: the next one is made anew
 pool.on('error', () => {});
@@ -13,12 +16,14 @@ pool.on('error', () => {});
 // Executed at least once. The key makes it one effect, also when the claim was lost after
 // the insert and somebody else comes here again.
 async function notify(letter, task) {
-  await new Promise((resolve) => { setTimeout(resolve, workMs); });
+  await new Promise((resolve) => { setTimeout(resolve, WORK_MS); });
   await pool.query(
     `INSERT INTO hook.handled (delivery, handler, language, digest, takeovers)
      SELECT l ->> 'delivery', 'notify', 'node', md5((l -> 'payload')::text), $2::int FROM (SELECT $1::jsonb) x (l)
      ON CONFLICT (delivery, handler) DO UPDATE SET executed = handled.executed + 1, takeovers = excluded.takeovers`,
     [JSON.stringify(letter), task.reclaims]);
+  executed += 1;
+  if (executed > hangAfter) await new Promise(() => {});
   return { notified: letter.event, attempt: task.attempt };
 }
 

@@ -3,6 +3,7 @@
 durable_worker.py is found beside this file or by PYTHONPATH.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,10 @@ import psycopg2
 
 from durable_worker import Worker
 
+WORK = 0.002
+# HANG_AFTER=30 is for being killed: what is executed after that many steps does its work and never ends
+HANG_AFTER = float(os.environ.get("HANG_AFTER", "inf"))
+executed = itertools.count(1)
 local = threading.local()
 
 
@@ -28,13 +33,15 @@ def connection():
 # Executed at least once. The key makes it one effect, also when the claim was lost after
 # the insert and somebody else comes here again.
 def score(letter, task):
-    time.sleep(float(os.environ.get("WORK", "0.002")))
+    time.sleep(WORK)
     with connection().cursor() as cursor:
         cursor.execute(
             """INSERT INTO hook.handled (delivery, handler, language, digest, takeovers)
                SELECT l ->> 'delivery', 'score', 'python', md5((l -> 'payload')::text), %s FROM (SELECT %s::jsonb) x (l)
                ON CONFLICT (delivery, handler) DO UPDATE SET executed = handled.executed + 1, takeovers = excluded.takeovers""",
             [task["reclaims"], json.dumps(letter)])
+    if next(executed) > HANG_AFTER:
+        threading.Event().wait()
     return {"score": len(letter["payload"]), "attempt": task["attempt"]}
 
 

@@ -1,6 +1,6 @@
 // A worker with the workflow of trip.sql, and the step "charge". SIGTERM ends it.
 
-import { StepFailed, Worker } from './node/durable-worker.mjs';
+import { StepFailed, Worker, inTransaction } from './node/durable-worker.mjs';
 
 async function trip(ctx, input) {
   ctx.now();
@@ -32,7 +32,19 @@ async function trip(ctx, input) {
     if (!(error instanceof StepFailed) || error.code !== '22003') throw error;
     refused = error.message;
   }
-  return { charge, squares, leg, guide, late, refused };
+  ctx.sideEffect(() => 'chosen');
+  const settled = (await ctx.stepAll('root', [4, -1, 9], { mode: 'settled', maxInFlight: 2 }))
+    .map(({ status, value, error }) => (status === 'completed' ? value : error.code));
+  let called;
+  try {
+    await ctx.stepAll('root', [-1, 16, 25], { mode: 'fail_fast', maxInFlight: 1 });
+  } catch (error) {
+    if (error.code !== '2201F') throw error;
+    called = 'off';
+  }
+  const first = await ctx.awaitAny([ctx.stepAsync('nobody', 1), ctx.stepAsync('root', 36)]);
+  const root = await ctx.await(first);
+  return { charge, squares, leg, guide, late, refused, settled, called, root };
 }
 
 // One worker begins, another one ends it: both know the workflow.
@@ -57,6 +69,7 @@ async function load(ctx, input) {
   });
   const [a, b] = await Promise.all([ctx.step('double', input.n), ctx.step('charge', { total: input.n }, { retries: 3 })]);
   await ctx.sleep(1);
+  await ctx.step('ship', { n: input.n });
   return { a, b };
 }
 
@@ -68,6 +81,9 @@ const worker = new Worker({
       return { paid: price.total };
     },
     double: async (n) => n * 2,
+    ship: inTransaction(async (client, { n }, task) => {
+      await client.query('INSERT INTO trip.shipped VALUES ($1, $2)', [task.run_id, n]);
+    }),
     slow: async () => { await new Promise((resolve) => { setTimeout(resolve, Number(process.env.WORK_MS ?? 0)); }); return 'node'; },
     patience: (_, { signal }) => new Promise((_resolve, reject) => { signal.onabort = () => reject(new Error('handed back')); }),
   },

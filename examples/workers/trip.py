@@ -7,7 +7,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "python"))
 
-from durable_worker import StepFailed, Worker  # noqa: E402
+from durable_worker import StepFailed, Worker, in_transaction  # noqa: E402
 
 
 def trip(ctx, input):
@@ -39,7 +39,20 @@ def trip(ctx, input):
         if error.code != "22003":
             raise
         refused = str(error)
-    return {"charge": charge, "squares": squares, "leg": leg, "guide": guide, "late": late, "refused": refused}
+    ctx.side_effect(lambda: "chosen")
+    settled = [one["value"] if one["status"] == "completed" else one["error"]["code"]
+               for one in ctx.step_all("root", [4, -1, 9], mode="settled", max_in_flight=2)]
+    called = None
+    try:
+        ctx.step_all("root", [-1, 16, 25], mode="fail_fast", max_in_flight=1)
+    except StepFailed as error:
+        if error.code != "2201F":
+            raise
+        called = "off"
+    first = ctx.wait_any([ctx.step_async("nobody", 1), ctx.step_async("root", 36)])
+    root, = ctx.wait_all([first])
+    return {"charge": charge, "squares": squares, "leg": leg, "guide": guide, "late": late, "refused": refused,
+            "settled": settled, "called": called, "root": root}
 
 
 # One worker begins, another one ends it: both know the workflow.
@@ -67,7 +80,13 @@ def load(ctx, input):
     handles = [ctx.step_async("double", input["n"]), ctx.step_async("charge", {"total": input["n"]}, retries=3)]
     a, b = ctx.wait_all(handles)
     ctx.sleep(1)
+    ctx.step("ship", {"n": input["n"]})
     return {"a": a, "b": b}
+
+
+@in_transaction
+def ship(cursor, input, task):
+    cursor.execute("INSERT INTO trip.shipped VALUES (%s, %s)", [task["run_id"], input["n"]])
 
 
 class Refused(Exception):
@@ -86,7 +105,7 @@ def insure(input, task):
 
 if __name__ == "__main__":
     worker = Worker(workflows={"trip_python": trip, "relay": relay, "load": load, "frozen": frozen},
-                    handlers={"insure": insure, "double": lambda n, task: n * 2, "patience": patience, "slow": work},
+                    handlers={"insure": insure, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),
                     lease=float(os.environ.get("LEASE", "30")), poll=0.5,
                     history=int(os.environ["HISTORY"]) if "HISTORY" in os.environ else None)

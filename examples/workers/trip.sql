@@ -11,6 +11,11 @@ $$;
 CREATE FUNCTION trip.square(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(i::int * i::int) $$;
 SELECT durable.register_handler('square', 'trip.square');
 
+-- another one, which fails for what is negative
+CREATE FUNCTION trip.root(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(sqrt(i::float8)) $$;
+SELECT durable.register_handler('root', 'trip.root');
+CREATE FUNCTION trip.choose(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"chosen"'::jsonb $$;
+
 CREATE FUNCTION trip.body(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
 	price jsonb;
@@ -21,6 +26,9 @@ DECLARE
 	guide jsonb;
 	late boolean := false;
 	refused text;
+	settled jsonb[];
+	called text;
+	root jsonb;
 BEGIN
 	PERFORM durable.now(), durable.random(), durable.uuid();
 	IF durable.patched('priced first') THEN
@@ -47,7 +55,17 @@ BEGIN
 	EXCEPTION WHEN SQLSTATE '22003' THEN
 		refused := SQLERRM;
 	END;
-	RETURN jsonb_build_object('charge', charge, 'squares', to_jsonb(squares), 'leg', leg, 'guide', guide,
+	PERFORM durable.side_effect('trip.choose');
+	settled := durable.step_all('root', ARRAY['4', '-1', '9']::jsonb[], mode => 'settled', max_in_flight => 2);
+	BEGIN
+		PERFORM durable.step_all('root', ARRAY['-1', '16', '25']::jsonb[], mode => 'fail_fast', max_in_flight => 1);
+	EXCEPTION WHEN SQLSTATE '2201F' THEN
+		called := 'off';
+	END;
+	handles := ARRAY[durable.step_async('nobody', '1'), durable.step_async('root', '36')];
+	root := durable.await(durable.await_any(handles));
+	RETURN jsonb_build_object('settled', (SELECT jsonb_agg(coalesce(s -> 'value', s #> '{error,code}')) FROM unnest(settled) s),
+		'called', called, 'root', root, 'charge', charge, 'squares', to_jsonb(squares), 'leg', leg, 'guide', guide,
 							  'late', late, 'refused', refused);
 END $$;
 SELECT durable.register_workflow('trip_sql', 'trip.body');
@@ -61,3 +79,4 @@ SELECT durable.register_workflow('trip_node'), durable.register_workflow('trip_p
 	durable.register_workflow('load'), durable.register_workflow('frozen'),
 	durable.register_workflow('two', version => '1'), durable.register_workflow('two', version => '2');
 CREATE TABLE trip.booked (run text, n int);
+CREATE TABLE trip.shipped (run text, n int);

@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 
 #include "api/args.h"
+#include "api/handout.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -22,7 +23,6 @@
 #include "base/security.h"
 #include "engine/claim.h"
 #include "engine/settle.h"
-#include "engine/turn_input.h"
 #include "store/lease.h"
 #include "store/progress.h"
 #include "store/task.h"
@@ -33,109 +33,28 @@ DURABLE_FUNCTION(durable_renew);
 DURABLE_FUNCTION(durable_release);
 DURABLE_FUNCTION(durable_heartbeat);
 
-/* columns of the result, in order */
-enum
-{
-	OUT_TASK_ID,
-	OUT_TOKEN,
-	OUT_KIND,
-	OUT_NAME,
-	OUT_QUEUE,
-	OUT_NAMESPACE,
-	OUT_INPUT,
-	OUT_RUN_ID,
-	OUT_SEQ,
-	OUT_ATTEMPT,
-	OUT_RECLAIMS,
-	OUT_PRIORITY,
-	OUT_HEADERS,
-	OUT_LEASE_UNTIL,
-	OUT_COLUMNS
-};
-
-/* result column <- task column; the others are computed */
-static const int copied_columns[][2] = {
-	{OUT_KIND, TASK_KIND},
-	{OUT_NAME, TASK_NAME},
-	{OUT_QUEUE, TASK_QUEUE},
-	{OUT_NAMESPACE, TASK_NAMESPACE},
-	{OUT_INPUT, TASK_INPUT},
-	{OUT_RUN_ID, TASK_RUN_ID},
-	{OUT_SEQ, TASK_SEQ},
-	{OUT_ATTEMPT, TASK_ATTEMPT},
-	{OUT_RECLAIMS, TASK_RECLAIMS},
-	{OUT_PRIORITY, TASK_PRIORITY},
-	{OUT_HEADERS, TASK_HEADERS},
-};
-
-/* Where claimed tasks go, and how much of its history a turn comes with. */
-typedef struct Handout
+/* Where claimed tasks go. */
+typedef struct Rows
 {
 	ReturnSetInfo *result;
-	int			history;		/* checkpoints; -1: all */
-	MemoryContext scratch;		/* of one turn */
-} Handout;
-
-/* A turn's task has no input of its own. */
-static void
-fill_turn(Handout *handout, const DurableRow *task, DurableLease *lease,
-		  Datum *values, bool *nulls)
-{
-	int64		run = DatumGetInt64(task->values[TASK_ID]);
-	MemoryContext before;
-	Jsonb	   *input;
-	Jsonb	   *headers = NULL;
-	int			wakes = 0;
-
-	if (handout->scratch == NULL)
-		handout->scratch = AllocSetContextCreate(CurrentMemoryContext, "durable turn input",
-												 ALLOCSET_DEFAULT_SIZES);
-	MemoryContextReset(handout->scratch);
-	before = MemoryContextSwitchTo(handout->scratch);
-	input = durable_turn_input(run, handout->history,
-							   DatumGetTimestampTz(task->values[TASK_CREATED_AT]),
-							   &wakes, &headers);
-	MemoryContextSwitchTo(before);
-	if (input == NULL)
-		return;
-	durable_lease_note_wakes(lease, run, wakes);
-	values[OUT_INPUT] = JsonbPGetDatum(input);
-	nulls[OUT_INPUT] = false;
-	values[OUT_HEADERS] = PointerGetDatum(headers);
-	nulls[OUT_HEADERS] = headers == NULL;
-}
+	DurableHandout handout;
+} Rows;
 
 static void
 return_task(const DurableRow *task, DurableLease *lease, void *arg)
 {
-	Handout    *handout = arg;
-	ReturnSetInfo *result = handout->result;
-	Datum		values[OUT_COLUMNS];
-	bool		nulls[OUT_COLUMNS] = {0};
-	text	   *explicit_id = task->nulls[TASK_TASK_ID] ? NULL :
-		DatumGetTextPP(task->values[TASK_TASK_ID]);
+	Rows	   *rows = arg;
 
-	for (int i = 0; i < lengthof(copied_columns); i++)
-	{
-		values[copied_columns[i][0]] = task->values[copied_columns[i][1]];
-		nulls[copied_columns[i][0]] = task->nulls[copied_columns[i][1]];
-	}
-	values[OUT_TASK_ID] = PointerGetDatum(
-										  durable_task_id_text(DatumGetInt64(task->values[TASK_ID]),
-															   explicit_id));
-	values[OUT_TOKEN] = UUIDPGetDatum(&lease->token);
-	values[OUT_LEASE_UNTIL] = TimestampTzGetDatum(lease->until);
-	if (durable_task_is(task, "turn"))
-		fill_turn(handout, task, lease, values, nulls);
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	durable_handout_fill(&rows->handout, task, lease);
+	tuplestore_putvalues(rows->result->setResult, rows->result->setDesc,
+						 rows->handout.values, rows->handout.nulls);
 }
 
-/* queues, max_tasks, lease, worker, namespace, from argument "first" on */
-static void
-read_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
+void
+durable_arg_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
 {
+	memset(claim, 0, sizeof(DurableClaim));
 	claim->queues = durable_arg_names(fcinfo, first, "queues", &claim->nqueues);
-	claim->max_tasks = durable_arg_count(fcinfo, first + 1, "max_tasks");
 	claim->lease = durable_arg_lease(fcinfo, first + 2);
 	claim->worker = durable_arg_name(fcinfo, first + 3, "worker", true);
 	if (claim->worker != NULL && durable_text_is(claim->worker, DURABLE_SESSION_WORKER))
@@ -144,28 +63,29 @@ read_claim(FunctionCallInfo fcinfo, int first, DurableClaim *claim)
 	durable_access_require(claim->namespace, PRIVILEGE_WORK);
 }
 
-static Handout
-read_handout(FunctionCallInfo fcinfo, int n)
+static Rows
+read_rows(FunctionCallInfo fcinfo, int n)
 {
-	Handout		handout = {
+	Rows		rows = {
 		.result = (ReturnSetInfo *) fcinfo->resultinfo,
-		.history = durable_arg_history(fcinfo, n)
+		.handout.history = durable_arg_history(fcinfo, n)
 	};
 
-	return handout;
+	return rows;
 }
 
 Datum
 durable_claim(PG_FUNCTION_ARGS)
 {
 	DurableClaim claim;
-	Handout		handout = read_handout(fcinfo, 5);
+	Rows		rows = read_rows(fcinfo, 5);
 
 	durable_require_writable("durable.claim()");
 	InitMaterializedSRF(fcinfo, 0);
-	read_claim(fcinfo, 0, &claim);
+	durable_arg_claim(fcinfo, 0, &claim);
+	claim.max_tasks = durable_arg_count(fcinfo, 1, "max_tasks");
 	durable_require_active();
-	(void) durable_claim_tasks(&claim, return_task, &handout);
+	(void) durable_claim_tasks(&claim, return_task, &rows);
 	return (Datum) 0;
 }
 
@@ -191,15 +111,16 @@ Datum
 durable_settle_and_claim(PG_FUNCTION_ARGS)
 {
 	DurableClaim claim;
-	Handout		handout = read_handout(fcinfo, 9);
+	Rows		rows = read_rows(fcinfo, 9);
 
 	durable_require_writable("durable.settle_and_claim()");
 	InitMaterializedSRF(fcinfo, 0);
-	read_claim(fcinfo, 3, &claim);
+	durable_arg_claim(fcinfo, 3, &claim);
+	claim.max_tasks = durable_arg_count(fcinfo, 4, "max_tasks");
 	durable_require_active();
 	if (!PG_ARGISNULL(0))
 		settle_before_claim(fcinfo);
-	(void) durable_claim_tasks(&claim, return_task, &handout);
+	(void) durable_claim_tasks(&claim, return_task, &rows);
 	return (Datum) 0;
 }
 

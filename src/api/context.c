@@ -281,6 +281,10 @@ check_child_id(DurableTurn *turn, const char *id)
 				errhint("Give the child an id of its own."));
 	if (strcmp(id, text_to_cstring(turn->run_id)) == 0)
 		durable_error_value("child_id", "A run cannot be its own child.");
+	if (durable_run_child_prefix(turn->run_id, id) != NULL)
+		durable_error_value("child_id",
+							psprintf("Ids that start with \"%s\" are reserved for runs that the engine itself starts.",
+									 durable_run_child_prefix(turn->run_id, id)));
 }
 
 /* workflow, input, child_id, priority, version: the checkpoint's name tells the
@@ -335,5 +339,9 @@ durable_start_child(PG_FUNCTION_ARGS)
 	int			seq;
 	DurableCheckpoint *checkpoint = child_checkpoint(turn, fcinfo, false, &seq);
 
+	/* it was refused; one whose workflow is not registered has no code, and is ignored */
+	if (checkpoint->status == CHECKPOINT_FAILED &&
+		durable_json_string(checkpoint->error, "code") != NULL)
+		durable_raise(checkpoint->error);
 	PG_RETURN_TEXT_P(cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:")));
 }

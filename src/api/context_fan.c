@@ -23,10 +23,10 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/command.h"
+#include "engine/step.h"
 
 DURABLE_FUNCTION(durable_step_all);
-
-#define FAN_MAX 100000
 
 typedef enum FanMode
 {
@@ -74,11 +74,11 @@ read_fan(FunctionCallInfo fcinfo, Fan *fan)
 		durable_error_null("inputs");
 	fan->inputs = PG_GETARG_ARRAYTYPE_P(1);
 	fan->n = ArrayGetNItems(ARR_NDIM(fan->inputs), ARR_DIMS(fan->inputs));
-	if (fan->n > FAN_MAX)
+	if (fan->n > DURABLE_FAN_MAX)
 		ereport(ERROR,
 				errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				errmsg("too many inputs"),
-				errdetail("There are %d; the limit of one fan is %d.", fan->n, FAN_MAX),
+				errdetail("There are %d; the limit of one fan is %d.", fan->n, DURABLE_FAN_MAX),
 				errhint("Give each step several of them, or start children that have a fan each."));
 	fan->mode = mode_argument(fcinfo, 2);
 	memset(&fan->op, 0, sizeof(fan->op));
@@ -146,27 +146,14 @@ match_fan(DurableTurn *turn, const Fan *fan)
 static void
 call_off(DurableTurn *turn, const Fan *fan)
 {
-	Jsonb	   *error = NULL;
-
 	for (int i = fan->first; i < fan->first + fan->n; i++)
 	{
-		DurableCheckpoint *checkpoint = &turn->history[i];
-
-		if (checkpoint->status != CHECKPOINT_PENDING)
+		if (turn->history[i].status != CHECKPOINT_PENDING)
 			continue;
-		if (error == NULL)
-			error = durable_context_keep(turn,
-										 durable_json_error("cancelled: another step of the fan failed",
-															false));
-		checkpoint->status = CHECKPOINT_CANCELLED;
-		checkpoint->error = error;
-		checkpoint->finished_at = durable_clock_now();
-		durable_turn_changed(turn, checkpoint);
+		durable_step_call_off(turn, &turn->history[i]);
+		turn->fan_changed = true;
+		turn->fan_next = -1;
 	}
-	if (error == NULL)
-		return;
-	turn->fan_changed = true;
-	turn->fan_next = -1;
 }
 
 typedef struct Failure

@@ -18,7 +18,10 @@
 #include "api/context.h"
 #include "base/compat.h"
 #include "base/errors.h"
+#include "base/names.h"
 #include "base/security.h"
+#include "engine/admission.h"
+#include "engine/handoff.h"
 #include "engine/turn.h"
 #include "store/workflow.h"
 
@@ -85,10 +88,38 @@ read_workflow_policy(FunctionCallInfo fcinfo, int first, DurableWorkflow *workfl
 	workflow->singleton_max_queued = number_argument(fcinfo, first + 2, "singleton_max_queued", 0, -1);
 	workflow->concurrency_key = varlena_argument(fcinfo, first + 3);
 	workflow->concurrency_limit = number_argument(fcinfo, first + 4, "concurrency_limit", 0, -1);
+	if (workflow->singleton_key == NULL &&
+		(workflow->singleton_limit != 1 || workflow->singleton_max_queued >= 0))
+		durable_error_value(workflow->singleton_limit != 1 ? "singleton_limit" : "singleton_max_queued",
+							"There is no singleton_key.");
+	if (workflow->concurrency_key != NULL && workflow->concurrency_limit < 0)
+		durable_error_value("concurrency_key", "There is no concurrency_limit.");
 	workflow->turn_silence = durable_arg_window(fcinfo, first + 5, "turn_silence");
-	workflow->on_error = varlena_argument(fcinfo, first + 6);
+	workflow->on_error = durable_arg_payload(fcinfo, first + 6, "on_error");
+	if (workflow->on_error != NULL)
+	{
+		workflow->on_error = DatumGetJsonbP(PointerGetDatum(workflow->on_error));
+		durable_routes_check(workflow->on_error);
+	}
 	workflow->dead_letter_workflow = durable_arg_name(fcinfo, first + 7, "dead_letter_workflow", true);
 	workflow->requires = varlena_argument(fcinfo, first + 8);
+}
+
+/* Who waits for a slot under the old definition may have it under the new one, and is to
+ * be looked for where that is served. */
+static void
+store_workflow(const DurableWorkflow *workflow)
+{
+	DurableWorkflow before;
+	bool		replaces = durable_workflow_find(workflow->namespace, workflow->name,
+												 workflow->version, &before);
+
+	if (!durable_workflow_store(workflow))
+		not_owner("workflow", workflow->name);
+	if (!replaces || workflow->singleton_key == NULL ||
+		workflow->singleton_limit > before.singleton_limit ||
+		!durable_text_same(workflow->queue, before.queue))
+		durable_admission_changed(workflow->namespace, workflow->name, workflow->version);
 }
 
 Datum
@@ -109,11 +140,12 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 			durable_owner_queue(workflow.owner);
 	workflow.input_check = check_argument(fcinfo, 6);
 	read_workflow_policy(fcinfo, 7, &workflow);
+	if (workflow.dead_letter_workflow != NULL)
+		durable_access_require(workflow.namespace, PRIVILEGE_START);
 	workflow.atomic = !PG_ARGISNULL(16) && PG_GETARG_BOOL(16);
 	if (workflow.atomic && workflow.body == NULL)
 		durable_error_value("atomic", "A workflow without a body has no turns in the database.");
-	if (!durable_workflow_store(&workflow))
-		not_owner("workflow", workflow.name);
+	store_workflow(&workflow);
 	PG_RETURN_VOID();
 }
 

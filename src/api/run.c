@@ -25,6 +25,7 @@
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/check.h"
+#include "engine/handoff.h"
 #include "engine/recover.h"
 #include "engine/run.h"
 #include "engine/run_replace.h"
@@ -45,31 +46,38 @@ DURABLE_FUNCTION(durable_result);
 
 /* Whoever could start a run under the id of a window that is still to come would keep
  * the schedule from starting its own; under that of a dead letter likewise. */
-static const char *const reserved_prefixes[] = {
-	"sched:",
-	"dlq:",
-};
-
 static text *
 check_run_id(text *run_id)
 {
 	int			length = VARSIZE_ANY_EXHDR(run_id);
+	const char *prefix = durable_reserved_prefix(run_id);
 
 	if (length == 0 || length > DURABLE_NAME_MAX)
 		durable_error_value("run_id",
 							psprintf("It must have between 1 and %d bytes.", DURABLE_NAME_MAX));
 	if (VARDATA_ANY(run_id)[0] == '~')
 		durable_error_value("run_id", "Ids that start with \"~\" are reserved for generated ones.");
-	for (int i = 0; i < lengthof(reserved_prefixes); i++)
-	{
-		const char *prefix = reserved_prefixes[i];
-
-		if (length >= strlen(prefix) && memcmp(VARDATA_ANY(run_id), prefix, strlen(prefix)) == 0)
-			durable_error_value("run_id",
-								psprintf("Ids that start with \"%s\" are reserved for runs that the engine itself starts.",
-										 prefix));
-	}
+	if (prefix != NULL)
+		durable_error_value("run_id",
+							psprintf("Ids that start with \"%s\" are reserved for runs that the engine itself starts.",
+									 prefix));
 	return run_id;
+}
+
+/* concurrency_key and concurrency_limit, in place of what the workflow says. */
+static void
+read_quota(FunctionCallInfo fcinfo, DurableRunSpec *spec)
+{
+	spec->concurrency_key = durable_arg_name(fcinfo, 9, "concurrency_key", true);
+	spec->has_concurrency_limit = !PG_ARGISNULL(10);
+	if (spec->has_concurrency_limit)
+		spec->concurrency_limit = PG_GETARG_INT32(10);
+	if (spec->has_concurrency_limit && spec->concurrency_key == NULL &&
+		spec->workflow->concurrency_key == NULL)
+		durable_error_value("concurrency_limit", "There is no concurrency_key, neither here nor in the workflow.");
+	if (spec->concurrency_key != NULL && !spec->has_concurrency_limit &&
+		spec->workflow->concurrency_limit < 0)
+		durable_error_value("concurrency_key", "There is no concurrency_limit, neither here nor in the workflow.");
 }
 
 /* The arguments that start and start_many share, from "version" (3) on. */
@@ -96,7 +104,8 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 	if (TIMESTAMP_IS_NOEND(spec->start_at))
 		durable_error_value("start_at", "It must not be infinity.");
 	spec->search_attributes = durable_arg_payload(fcinfo, 8, "search_attributes");
-	spec->headers = durable_arg_payload(fcinfo, 9, "headers");
+	read_quota(fcinfo, spec);
+	spec->headers = durable_arg_payload(fcinfo, 11, "headers");
 }
 
 /* The input is checked first, also for a run that exists (F-START-3). A taken id must
@@ -402,6 +411,7 @@ durable_redispatch(PG_FUNCTION_ARGS)
 	DurableRow	row;
 	DurableRun	run;
 	int			lost = 0;
+	int			seq;
 
 	durable_require_writable("durable.redispatch()");
 	if (!read_run(fcinfo, PRIVILEGE_START, &row))
@@ -409,7 +419,8 @@ durable_redispatch(PG_FUNCTION_ARGS)
 	durable_snapshot_push();
 	if (durable_run_open(&run, DatumGetInt64(row.values[RUN_ID]), true) == TM_Ok)
 	{
-		lost = durable_step_forget_lost(&run);
+		/* one that waits for its handler waits for no step */
+		lost = durable_run_in_handoff(&run.row, &seq) ? 0 : durable_step_forget_lost(&run);
 		if (lost > 0)
 		{
 			durable_snapshot_push();

@@ -161,6 +161,10 @@ sleep_once(Wait *wait)
 		wait_event = compat_wait_event("DurableWaitForWork");
 	if (!wait->atomic)
 		SPI_commit();
+	CHECK_FOR_INTERRUPTS();
+	/* the claim has parked runs and has more to look at */
+	if (wait->claims && !wait->atomic && durable_claim_ended_early())
+		return;
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 time_to_sleep(wait), wait_event);
 	ResetLatch(MyLatch);

@@ -33,6 +33,11 @@
 /* nobody picked a step up in time, or whoever did fell silent */
 #define ERRCODE_DURABLE_STEP_TIMED_OUT MAKE_SQLSTATE('W', 'F', '0', '0', '8')
 
+/* a workflow's queue for one singleton key is full */
+#define ERRCODE_DURABLE_QUEUE_FULL MAKE_SQLSTATE('W', 'F', '0', '1', '0')
+/* as many runs as may be are active under a concurrency key */
+#define ERRCODE_DURABLE_QUOTA MAKE_SQLSTATE('W', 'F', '0', '1', '1')
+
 /* 22004: an argument that must not be null is */
 extern void durable_error_null(const char *argument) __attribute__((noreturn));
 

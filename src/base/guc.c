@@ -28,6 +28,7 @@ char	   *durable_namespace = NULL;
 int			durable_poll_interval = 200;
 int			durable_result_retention = 7 * 24 * 60;
 int			durable_signal_retention = -1;
+int			durable_stalled_after = 0;
 bool		durable_use_scan_hints = true;
 int			durable_worker_idle_timeout = 60000;
 int			durable_workers = 4;
@@ -95,6 +96,11 @@ define_worker_settings(void)
 							 "For the server or, with ALTER DATABASE, for one database. Needs shared_preload_libraries.",
 							 &durable_background, true,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("durable.stalled_after",
+							"How long a run may wait for a signal or a step before the server's log tells of it.",
+							"0 tells of none. Needs background workers.",
+							&durable_stalled_after, 0, 0, 100 * 365 * 24 * 60,
+							PGC_SUSET, GUC_UNIT_MIN, NULL, NULL, NULL);
 	DefineCustomIntVariable("durable.worker_idle_timeout",
 							"How long a background worker that executes work stays when it finds none.",
 							"-1 keeps it for ever.",

@@ -22,6 +22,7 @@ extern char *durable_namespace;
 extern int	durable_poll_interval;		/* ms */
 extern int	durable_result_retention;	/* min, -1 = keep */
 extern int	durable_signal_retention;	/* min, -1 = keep */
+extern int	durable_stalled_after;		/* min, 0 = not told of */
 extern bool durable_use_scan_hints;
 extern int	durable_worker_idle_timeout;	/* ms, -1 = stay */
 extern int	durable_workers;		/* executors in this database */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * names.c
- *	  Comparing texts, sets of tags, and enum labels as they are stored.
+ *	  Comparing texts, reserved ids, sets of tags, and enum labels as they are stored.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,6 +26,28 @@ durable_text_is(const text *a, const char *b)
 {
 	return VARSIZE_ANY_EXHDR(a) == strlen(b) &&
 		memcmp(VARDATA_ANY(a), b, VARSIZE_ANY_EXHDR(a)) == 0;
+}
+
+bool
+durable_text_starts(const text *a, const char *prefix)
+{
+	return VARSIZE_ANY_EXHDR(a) >= strlen(prefix) &&
+		memcmp(VARDATA_ANY(a), prefix, strlen(prefix)) == 0;
+}
+
+const char *
+durable_reserved_prefix(const text *run_id)
+{
+	static const char *const prefixes[] = {
+		DURABLE_ID_SCHEDULED, DURABLE_ID_DEAD_LETTER, DURABLE_ID_ON_ERROR
+	};
+
+	for (int i = 0; i < lengthof(prefixes); i++)
+	{
+		if (durable_text_starts(run_id, prefixes[i]))
+			return prefixes[i];
+	}
+	return NULL;
 }
 
 int

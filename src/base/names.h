@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * names.h
- *	  Comparing texts, sets of tags, and enum labels as they are stored.
+ *	  Comparing texts, reserved ids, sets of tags, and enum labels as they are stored.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,6 +14,15 @@
 
 extern bool durable_text_same(const text *a, const text *b);
 extern bool durable_text_is(const text *a, const char *b);
+extern bool durable_text_starts(const text *a, const char *prefix);
+
+/* With what the ids of runs begin that the engine itself starts. */
+#define DURABLE_ID_SCHEDULED "sched:"
+#define DURABLE_ID_DEAD_LETTER "dlq:"
+#define DURABLE_ID_ON_ERROR "onerror:"
+
+/* The one of these with which a run id begins, or NULL. */
+extern const char *durable_reserved_prefix(const text *run_id);
 
 /* The tags of both, without nulls and duplicates. */
 extern ArrayType *durable_tags_unite(ArrayType *a, ArrayType *b);

@@ -77,11 +77,20 @@ static const char *const rel_names[REL_COUNT] = {
 	[REL_RETENTION_DUE] = "retention_due",
 	[IDX_RETENTION_DUE] = "retention_due_pkey",
 	[REL_RETENTION_POLICY] = "retention_policy",
+<<<<<<< HEAD
 	[IDX_RETENTION_POLICY] = "retention_policy_pkey",
 	[REL_RETENTION_STATE] = "retention_state",
 	[IDX_RETENTION_STATE] = "retention_state_pkey",
 	[REL_RETENTION_ARCHIVE] = "retention_archive",
 	[IDX_RETENTION_ARCHIVE] = "retention_archive_next",
+=======
+	[REL_DEAD_LETTER] = "dead_letter",
+	[IDX_DEAD_LETTER_PKEY] = "dead_letter_pkey",
+	[REL_SINGLETON] = "singleton",
+	[IDX_SINGLETON_ORDER] = "singleton_order",
+	[REL_QUOTA] = "quota",
+	[IDX_QUOTA_PKEY] = "quota_pkey",
+>>>>>>> main
 	[REL_LAST_SWEEP] = "last_sweep",
 	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
 	[REL_SWEEP_FAILURE] = "sweep_failure",
@@ -197,9 +206,141 @@ known_predicate(Relation index)
 	return -1;
 }
 
+/*
+ * A command that works on many rows one by one keeps what it has opened. Only while its
+ * resource owner is the current one, so that no end of a subtransaction takes a
+ * relation away from a thing that is kept.
+ */
+#define KEPT_MAX 32
+
+typedef struct Kept
+{
+	DurableRel	table;
+	DurableRel	index;			/* of a probe; REL_COUNT: a writer */
+	DurableProbe probe;
+	DurableWriter writer;
+} Kept;
+
+struct DurableBatch
+{
+	uint64		number;
+	MemoryContext context;
+	ResourceOwner owner;
+	int			nkept;
+	Kept		kept[KEPT_MAX];	/* those that are not in use */
+};
+
+static DurableBatch *batch = NULL;
+static uint64 batches = 0;
+
+static bool
+may_keep(void)
+{
+	return batch != NULL && batch->owner == CurrentResourceOwner;
+}
+
+/* NULL: none of these is kept. What it points to holds until the next call. */
+static Kept *
+take_kept(DurableRel table, DurableRel index, int nkeys)
+{
+	for (int i = may_keep() ? batch->nkept - 1 : -1; i >= 0; i--)
+	{
+		Kept	   *kept = &batch->kept[i];
+		Kept		last;
+
+		if (kept->table != table || kept->index != index ||
+			(index != REL_COUNT && kept->probe.nkeys != nkeys))
+			continue;
+		last = batch->kept[--batch->nkept];
+		batch->kept[batch->nkept] = *kept;
+		if (i < batch->nkept)
+			batch->kept[i] = last;
+		return &batch->kept[batch->nkept];
+	}
+	return NULL;
+}
+
+/* NULL: it has to be closed. */
+static Kept *
+add_kept(DurableRel table, DurableRel index)
+{
+	Kept	   *kept;
+
+	if (!may_keep() || batch->nkept == KEPT_MAX)
+		return NULL;
+	kept = &batch->kept[batch->nkept++];
+	kept->table = table;
+	kept->index = index;
+	return kept;
+}
+
+/* Where what is opened now has to live. */
+static MemoryContext
+kept_context(void)
+{
+	return may_keep() ? batch->context : CurrentMemoryContext;
+}
+
+DurableBatch *
+durable_batch_begin(void)
+{
+	MemoryContext context;
+
+	if (batch != NULL)
+		return NULL;
+	context = AllocSetContextCreate(CurrentMemoryContext, "durable batch", ALLOCSET_DEFAULT_SIZES);
+	batch = MemoryContextAllocZero(context, sizeof(DurableBatch));
+	batch->number = ++batches;
+	batch->context = context;
+	batch->owner = CurrentResourceOwner;
+	return batch;
+}
+
+uint64
+durable_batch_current(MemoryContext *context)
+{
+	if (batch == NULL)
+		return 0;
+	*context = batch->context;
+	return batch->number;
+}
+
+void
+durable_batch_end(DurableBatch *mine)
+{
+	if (mine == NULL)
+		return;
+	batch = NULL;
+	for (int i = 0; i < mine->nkept; i++)
+	{
+		if (mine->kept[i].index == REL_COUNT)
+			durable_writer_close(&mine->kept[i].writer);
+		else
+			durable_probe_close(&mine->kept[i].probe);
+	}
+	MemoryContextDelete(mine->context);
+}
+
+void
+durable_batch_abandon(DurableBatch *mine)
+{
+	if (mine != NULL)
+		batch = NULL;
+}
+
 void
 durable_writer_open(DurableWriter *writer, DurableRel table)
 {
+	MemoryContext before;
+	Kept	   *kept = take_kept(table, REL_COUNT, 0);
+
+	if (kept != NULL)
+	{
+		*writer = kept->writer;
+		return;
+	}
+	before = MemoryContextSwitchTo(kept_context());
+	writer->table = table;
 	writer->rel = durable_table_open(table, RowExclusiveLock);
 	writer->slot = MakeSingleTupleTableSlot(RelationGetDescr(writer->rel),
 											&TTSOpsVirtual);
@@ -207,6 +348,7 @@ durable_writer_open(DurableWriter *writer, DurableRel table)
 	writer->estate = NULL;
 	writer->locked = NULL;
 	writer->context = CurrentMemoryContext;
+	MemoryContextSwitchTo(before);
 	Assert(RelationGetNumberOfAttributes(writer->rel) <= DURABLE_MAX_COLUMNS);
 }
 
@@ -218,6 +360,7 @@ open_indexes(DurableWriter *writer)
 
 	if (writer->target != NULL)
 		return;
+	Assert(batch == NULL || writer->context != batch->context || may_keep());
 	before = MemoryContextSwitchTo(writer->context);
 	writer->estate = CreateExecutorState();
 	writer->target = makeNode(ResultRelInfo);
@@ -232,6 +375,18 @@ open_indexes(DurableWriter *writer)
 void
 durable_writer_close(DurableWriter *writer)
 {
+	Kept	   *kept = NULL;
+
+	if (batch != NULL && writer->context == batch->context)
+		kept = add_kept(writer->table, REL_COUNT);
+	if (kept != NULL)
+	{
+		ExecClearTuple(writer->slot);
+		if (writer->locked)
+			ExecClearTuple(writer->locked);
+		kept->writer = *writer;
+		return;
+	}
 	if (writer->target)
 	{
 		ExecCloseIndices(writer->target);
@@ -363,7 +518,12 @@ durable_writer_lock(DurableWriter *writer, ItemPointer tid, bool wait, bool stri
 	TM_Result	result;
 
 	if (writer->locked == NULL)
+	{
+		MemoryContext before = MemoryContextSwitchTo(writer->context);
+
 		writer->locked = table_slot_create(writer->rel, NULL);
+		MemoryContextSwitchTo(before);
+	}
 	result = table_tuple_lock(writer->rel, &latest, GetActiveSnapshot(), writer->locked,
 							  GetCurrentCommandId(true), LockTupleNoKeyExclusive,
 							  wait ? LockWaitBlock : LockWaitSkip,
@@ -413,6 +573,7 @@ durable_writer_update(DurableWriter *writer, const DurableRow *row, bool wait)
 		list_free(compat_insert_index_tuples(writer->target, writer->slot,
 											 writer->estate, false, false, NULL,
 											 NIL, summarizing));
+	ResetPerTupleExprContext(writer->estate);
 	return result;
 }
 
@@ -439,38 +600,61 @@ void
 durable_probe_open(DurableProbe *probe, DurableRel table, DurableRel index,
 				   Snapshot snapshot, int nkeys)
 {
+	MemoryContext before;
+	Kept	   *kept = take_kept(table, index, nkeys);
+
+	if (kept != NULL)
+	{
+		*probe = kept->probe;
+		/* each search begins anew, with index_rescan() */
+		probe->scan->xs_snapshot = snapshot;
+		return;
+	}
+	before = MemoryContextSwitchTo(kept_context());
+	probe->context = CurrentMemoryContext;
+	probe->kept = may_keep();
+	probe->which = table;
+	probe->which_index = index;
 	probe->rel = durable_table_open(table, AccessShareLock);
 	probe->index = durable_index_open(index);
 	probe->slot = table_slot_create(probe->rel, NULL);
 	probe->nkeys = nkeys;
 	probe->scan = compat_index_beginscan(probe->rel, probe->index, snapshot, nkeys);
+	MemoryContextSwitchTo(before);
 }
 
-static void
-probe_start(DurableProbe *probe, const Datum *keys)
+void
+durable_probe_start(DurableProbe *probe, const Datum *keys)
 {
 	ScanKeyData scan_keys[INDEX_MAX_KEYS];
+	MemoryContext before;
 
 	for (int i = 0; i < probe->nkeys; i++)
 		ScanKeyInit(&scan_keys[i], i + 1, BTEqualStrategyNumber,
 					equality_of(TupleDescAttr(RelationGetDescr(probe->index), i)->atttypid),
 					keys[i]);
+	before = MemoryContextSwitchTo(probe->context);
 	index_rescan(probe->scan, scan_keys, probe->nkeys, NULL, 0);
+	MemoryContextSwitchTo(before);
 }
 
 static bool
 probe_step(DurableProbe *probe, ScanDirection direction, DurableRow *row)
 {
-	if (!index_getnext_slot(probe->scan, direction, probe->slot))
-		return false;
-	durable_slot_row(probe->slot, row);
-	return true;
+	/* what the index allocates lives as long as the scan */
+	MemoryContext before = MemoryContextSwitchTo(probe->context);
+	bool		found = index_getnext_slot(probe->scan, direction, probe->slot);
+
+	MemoryContextSwitchTo(before);
+	if (found)
+		durable_slot_row(probe->slot, row);
+	return found;
 }
 
 bool
 durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {
-	probe_start(probe, keys);
+	durable_probe_start(probe, keys);
 	return durable_probe_next(probe, row);
 }
 
@@ -483,7 +667,7 @@ durable_probe_next(DurableProbe *probe, DurableRow *row)
 bool
 durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {
-	probe_start(probe, keys);
+	durable_probe_start(probe, keys);
 	return durable_probe_previous(probe, row);
 }
 
@@ -496,6 +680,16 @@ durable_probe_previous(DurableProbe *probe, DurableRow *row)
 void
 durable_probe_close(DurableProbe *probe)
 {
+	Kept	   *kept = probe->kept ? add_kept(probe->which, probe->which_index) : NULL;
+
+	if (kept != NULL)
+	{
+		/* pins no page meanwhile */
+		ExecClearTuple(probe->slot);
+		table_index_fetch_reset(probe->scan->xs_heapfetch);
+		kept->probe = *probe;
+		return;
+	}
 	index_endscan(probe->scan);
 	ExecDropSingleTupleTableSlot(probe->slot);
 	index_close(probe->index, AccessShareLock);

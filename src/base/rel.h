@@ -76,6 +76,12 @@ typedef enum DurableRel
 	IDX_RETENTION_STATE,
 	REL_RETENTION_ARCHIVE,
 	IDX_RETENTION_ARCHIVE,
+	REL_DEAD_LETTER,
+	IDX_DEAD_LETTER_PKEY,
+	REL_SINGLETON,
+	IDX_SINGLETON_ORDER,
+	REL_QUOTA,
+	IDX_QUOTA_PKEY,
 	REL_LAST_SWEEP,
 	IDX_LAST_SWEEP_PKEY,
 	REL_SWEEP_FAILURE,
@@ -99,7 +105,7 @@ extern Relation durable_table_open(DurableRel which, LOCKMODE mode);
 extern Relation durable_index_open(DurableRel which);
 
 /* The widest table; callers' value arrays have this many members. */
-#define DURABLE_MAX_COLUMNS 32
+#define DURABLE_MAX_COLUMNS 40
 
 /* One row as Datums; columns count from 0, in the order of the table. */
 typedef struct DurableRow
@@ -137,6 +143,7 @@ durable_row_set_pointer(DurableRow *row, int column, const void *value)
 /* A table open for writing. */
 typedef struct DurableWriter
 {
+	DurableRel	table;
 	Relation	rel;
 	MemoryContext context;
 	EState	   *estate;
@@ -145,6 +152,18 @@ typedef struct DurableWriter
 	TupleTableSlot *locked;		/* made by durable_writer_lock */
 	int			known[DURABLE_KNOWN_INDEXES];	/* per index: its known predicate, or -1 */
 } DurableWriter;
+
+/*
+ * Around a command that works on many rows one by one: writers and probes that are
+ * closed meanwhile are kept and used again. NULL when one has begun already; that is
+ * for whoever began it. When there was an error, durable_batch_abandon().
+ */
+typedef struct DurableBatch DurableBatch;
+extern DurableBatch *durable_batch_begin(void);
+extern void durable_batch_end(DurableBatch *mine);
+extern void durable_batch_abandon(DurableBatch *mine);
+/* The number of the one under way, 0 for none, and where lives what goes with it. */
+extern uint64 durable_batch_current(MemoryContext *context);
 
 /* RowExclusiveLock on the table (kept to the end of the transaction) */
 extern void durable_writer_open(DurableWriter *writer, DurableRel table);
@@ -173,6 +192,10 @@ extern TM_Result durable_writer_lock(DurableWriter *writer, ItemPointer tid, boo
 /* A table open for look-ups by the leading columns of one index. */
 typedef struct DurableProbe
 {
+	DurableRel	which;
+	DurableRel	which_index;
+	bool		kept;			/* belongs to a batch */
+	MemoryContext context;
 	Relation	rel;
 	Relation	index;
 	IndexScanDesc scan;
@@ -187,6 +210,8 @@ extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 /* the first visible row with these keys; by-reference values point into the
  * probe's slot and hold until its next use */
 extern bool durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row);
+/* stands before it, for durable_probe_next() to go there */
+extern void durable_probe_start(DurableProbe *probe, const Datum *keys);
 /* the next one after it */
 extern bool durable_probe_next(DurableProbe *probe, DurableRow *row);
 /* the same from the other end */

@@ -219,6 +219,24 @@ durable_access_has(const text *namespace, DurablePrivilege privilege)
 	return (bits & privilege) != 0;
 }
 
+/* An error resets the identity by itself. */
+bool
+durable_access_role_has(Oid role, const text *namespace, DurablePrivilege privilege)
+{
+	Oid			user;
+	int			context;
+	bool		has;
+
+	AcceptInvalidationMessages();
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
+		return false;
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
+	has = durable_access_has(namespace, privilege);
+	SetUserIdAndSecContext(user, context);
+	return has;
+}
+
 bool
 durable_access_is_owner(void)
 {

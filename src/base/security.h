@@ -32,6 +32,9 @@ extern text *durable_namespace_resolve(text *given);
  * extension's owner hold all of them everywhere. */
 extern bool durable_access_has(const text *namespace, DurablePrivilege privilege);
 
+/* The same for another role; false when there is none of that number. */
+extern bool durable_access_role_has(Oid role, const text *namespace, DurablePrivilege privilege);
+
 /* Whether it is a superuser or has the rights of the extension's owner. */
 extern bool durable_access_is_owner(void);
 

@@ -16,7 +16,9 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -25,11 +27,15 @@
 #include "base/names.h"
 #include "engine/apply.h"
 #include "engine/check.h"
+#include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/start_limit.h"
 #include "engine/step.h"
+#include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/ready.h"
+#include "store/run_log.h"
 #include "store/signal.h"
 #include "store/task.h"
 
@@ -37,18 +43,6 @@
 #define RECHECK_US (200 * 1000)
 /* … and one that another run waits for, too, for whom alone the waiter stands */
 #define SHARED_CHILD_US (2 * USECS_PER_SEC)
-
-enum
-{
-	LOG_RUN,
-	LOG_AT,
-	LOG_SEQ,
-	LOG_NUMBER,
-	LOG_LEVEL,
-	LOG_MESSAGE,
-	LOG_DATA,
-	LOG_COLUMNS
-};
 
 static text *
 copy_text(const DurableRow *row, int column)
@@ -98,16 +92,6 @@ durable_turn_load(DurableTurn *turn, int64 id)
 	return alive;
 }
 
-/* The rest of an external worker's claim. A parked turn's lease is gone and nothing
- * else tells; a session of the database has its lease to itself. */
-static bool
-lease_is_there(const DurableTurn *turn, const DurableLease *lease)
-{
-	DurableLease current;
-
-	return !turn->external || durable_lease_find(&lease->token, &current);
-}
-
 /* Only the claim's own holder adds to a history, but it may do so twice at once: whether
  * what an external turn is about to write was written meanwhile. */
 static bool
@@ -130,9 +114,96 @@ history_has_grown(const DurableTurn *turn)
 	return grown;
 }
 
+/* Where an external turn's entries are, whatever is registered meanwhile; and how many
+ * before it have added nothing, which its attempt counts. */
+static void
+keep_queue(DurableTurn *turn, const DurableRow *task)
+{
+	if (!turn->external)
+		return;
+	turn->workflow.queue = DatumGetTextPCopy(task->values[TASK_QUEUE]);
+	turn->idle_turns = DatumGetInt32(task->values[TASK_ATTEMPT]) - 1;
+}
+
+/* The locked version of an external turn's task. */
+static void
+keep_task(DurableTurn *turn, const DurableRow *task, TupleDesc desc)
+{
+	turn->task = palloc(sizeof(DurableRow));
+	*turn->task = *task;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!task->nulls[i] && !att->attbyval)
+			turn->task->values[i] = datumCopy(task->values[i], false, att->attlen);
+	}
+}
+
+/* The step's own claim, as settling it would find it. Its task goes. */
+static bool
+settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt)
+{
+	const DurableAfterStep *after = turn->after;
+	DurableWriter writer;
+	DurableRow	task;
+	bool		settled;
+
+	if (!durable_task_find_number(by_id, after->task, &task) ||
+		!durable_task_held_by(&task, after->lease->id) || !durable_task_is(&task, "step") ||
+		!durable_text_same(DatumGetTextPP(task.values[TASK_RUN_ID]), turn->run_id))
+		return false;
+	*seq = DatumGetInt32(task.values[TASK_SEQ]);
+	*attempt = DatumGetInt32(task.values[TASK_ATTEMPT]);
+	durable_writer_open(&writer, REL_TASK);
+	settled = durable_writer_delete(&writer, &task.tid, true) == TM_Ok;
+	durable_writer_close(&writer);
+	if (settled)
+		durable_timeout_ended(&task);
+	return settled;
+}
+
+/*
+ * Instead of a claim: nothing has come to the run since the worker decided its last
+ * turn, so nobody has taken another one, and with the step's result its history is what
+ * the decision rests on. The lease that the turn's task has left names that turn.
+ */
+static DurableApplied
+lock_after_step(DurableTurn *turn, DurableRun *run)
+{
+	const DurableAfterStep *after = turn->after;
+	DurableProbe by_id;
+	DurableRow	task;
+	int			seq = 0;
+	int			attempt = 0;
+	bool		holds;
+
+	if (durable_run_has_ended(&run->row) ||
+		durable_run_turn_state(&run->row) != TURN_PARKED || !run->row.nulls[RUN_FAN_NEXT])
+		return APPLY_LOST;
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	holds = durable_task_find_number(&by_id, turn->run, &task) &&
+		!task.nulls[TASK_LAST_LEASE] &&
+		DatumGetInt64(task.values[TASK_LAST_LEASE]) == after->turn_lease &&
+		durable_checkpoints_end(turn->run) == after->history_end;
+	if (holds)
+		keep_queue(turn, &task);
+	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
+	durable_probe_close(&by_id);
+	if (holds)
+	{
+		durable_run_deliver(run, seq, CHECKPOINT_COMPLETED, attempt, after->output, NULL);
+		durable_run_awaits_nothing(&run->row);
+		turn->wakes = DatumGetInt32(run->row.values[RUN_WAKES]);
+		CommandCounterIncrement();
+	}
+	durable_snapshot_pop();
+	return holds ? APPLIED : APPLY_LOST;
+}
+
 /* Locks the claim; the run is locked already. */
 static DurableApplied
-lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const DurableRun *run)
+lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
 {
 	DurableProbe by_id;
 	DurableRow	task;
@@ -140,22 +211,29 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const
 	bool		holds;
 	bool		grown = false;
 
+	if (turn->after != NULL)
+		return lock_after_step(turn, run);
 	if (durable_run_has_ended(&run->row))
 		return APPLY_LOST;
 	durable_snapshot_push();
 	durable_task_open_by_id(&by_id, GetActiveSnapshot());
 	durable_writer_open(&writer, REL_TASK);
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
-		durable_task_held_by(&task, lease->id) && lease_is_there(turn, lease) &&
+		durable_task_held_by(&task, lease->id) &&
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
 	if (holds)
+	{
 		grown = history_has_grown(turn);
+		keep_queue(turn, &task);
+	}
 	/* a turn that gets this far is progress: earlier lapses count no more */
 	if (holds && DatumGetInt32(task.values[TASK_RECLAIMS]) > 0)
 	{
 		durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
 		(void) durable_writer_update(&writer, &task, true);
 	}
+	else if (holds && turn->external)
+		keep_task(turn, &task, RelationGetDescr(writer.rel));
 	durable_writer_close(&writer);
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
@@ -164,6 +242,57 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, const
 	return !grown &&
 		(!check_wakes || DatumGetInt32(run->row.values[RUN_WAKES]) == turn->wakes) ?
 		APPLIED : APPLY_AGAIN;
+}
+
+static Jsonb *
+refused(const DurableOperation *op, const DurableRefusal *refusal)
+{
+	return durable_json_error_details(psprintf("child workflow \"%s\" failed to start: %s",
+											   text_to_cstring(op->workflow), refusal->message),
+									  pstrdup(unpack_sql_state(refusal->sqlstate)),
+									  refusal->detail, refusal->hint, NULL);
+}
+
+/*
+ * Before the run is locked: a start that has to be counted may wait for others. What is
+ * wrong with the start of a child that is waited for is that step's error. The body has gone
+ * on after any other: the run cannot know better than to fail. Returns why, or NULL.
+ */
+static Jsonb *
+prepare_starts(DurableTurn *turn)
+{
+	ListCell   *lc;
+
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
+		DurableWorkflow workflow;
+		DurableRefusal refusal = {0};
+		DurableRunSpec spec = {
+			.workflow = &workflow, .input = checkpoint->input, .refusal = &refusal
+		};
+
+		if (checkpoint->kind != KIND_CHILD ||
+			!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+			continue;
+		spec.run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
+		if (checkpoint->status == CHECKPOINT_PENDING)
+			durable_start_lock(&spec);
+		else if (!durable_start_check(&spec) && refusal.message != NULL)
+			return refused(op, &refusal);
+	}
+	return NULL;
+}
+
+/* Instead of what the body came to. */
+static DurableApplied
+fail_instead(DurableTurn *turn, const DurableLease *lease, Jsonb *error)
+{
+	turn->decision = DECISION_FAILED;
+	turn->output = NULL;
+	turn->error = error;
+	return durable_apply_end(turn, lease);
 }
 
 /* Locks the run and the claim. Snapshot pushed and run open only when APPLIED. */
@@ -237,6 +366,7 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 	int64		recheck = 0;
 	text	   *child_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
 	DurableWorkflow workflow;
+	DurableRefusal refusal = {0};
 	DurableRow	child;
 	int64		id;
 	int64		waiting;
@@ -255,10 +385,15 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 			.workflow = &workflow, .run_id = child_id, .start_at = DT_NOBEGIN,
 			.priority = op->has_priority ? op->priority : turn->priority,
 			.tags = workflow.tags, .input = checkpoint->input,
-			.parent = turn->run, .parent_seq = checkpoint->seq
+			.parent = turn->run, .parent_seq = checkpoint->seq, .refusal = &refusal
 		};
 
 		(void) durable_run_start(&spec);
+	}
+	if (refusal.message != NULL)
+	{
+		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL, refused(op, &refusal));
+		return 0;
 	}
 	if (checkpoint->status != CHECKPOINT_PENDING)
 		return 0;				/* start_child does not wait */
@@ -426,8 +561,11 @@ DurableApplied
 durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 {
 	DurableRun	run;
-	DurableApplied result = open_claimed(turn, lease, rests_on_waits(turn), &run);
+	DurableApplied result;
 
+	/* what is refused is recorded, and raised by the next replay */
+	(void) prepare_starts(turn);
+	result = open_claimed(turn, lease, rests_on_waits(turn), &run);
 	if (result != APPLIED)
 		return result;
 	(void) write_history(turn, below);
@@ -537,8 +675,12 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	bool		was_pending = last != NULL && last->status == CHECKPOINT_PENDING;
 	int64		recheck;
 	TimestampTz wake_at = turn->wake_at;
-	DurableApplied result = open_claimed(turn, lease, true, &run);
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableApplied result;
 
+	if (refusal != NULL)
+		return fail_instead(turn, lease, refusal);
+	result = open_claimed(turn, lease, true, &run);
 	if (result != APPLIED)
 		return result;
 	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
@@ -593,47 +735,100 @@ refresh_waits(DurableTurn *turn)
 	}
 }
 
+/* Whether what one wait is for is there; *wake_at is when a single one ends by itself. */
+static bool
+is_over(const DurableTurn *turn, const DurableWait *wait, TimestampTz now, TimestampTz *wake_at)
+{
+	bool		pending = false;
+
+	*wake_at = 0;
+	for (int i = wait->first; i <= wait->last; i++)
+	{
+		const DurableCheckpoint *checkpoint = durable_turn_at(turn, i);
+
+		if (wait->fail_fast && checkpoint->status == CHECKPOINT_FAILED)
+			return true;
+		pending |= checkpoint->kind == KIND_SLEEP ? checkpoint->wake_at > now :
+			checkpoint->status == CHECKPOINT_PENDING;
+		if (pending)
+			*wake_at = checkpoint->wake_at;
+	}
+	return !pending;
+}
+
 /* When the first of the waits ends by itself (0: none does); *over: one has ended
  * already, or there is none. */
 static TimestampTz
-first_wake(const DurableTurn *turn, bool *over)
+first_wake(const DurableTurn *turn, TimestampTz now, bool *over)
 {
-	TimestampTz now = durable_clock_now();
 	TimestampTz first = 0;
 	ListCell   *lc;
 
 	*over = turn->waits == NIL;
 	foreach(lc, turn->waits)
 	{
-		DurableCheckpoint *checkpoint = durable_turn_at(turn, lfirst_int(lc));
+		TimestampTz wake_at;
 
-		if (checkpoint->kind == KIND_SLEEP ? checkpoint->wake_at <= now :
-			checkpoint->status != CHECKPOINT_PENDING)
+		if (is_over(turn, lfirst(lc), now, &wake_at))
 			*over = true;
-		else if (checkpoint->wake_at != 0 && (first == 0 || checkpoint->wake_at < first))
-			first = checkpoint->wake_at;
+		else if (wake_at != 0 && (first == 0 || wake_at < first))
+			first = wake_at;
 	}
 	return first;
 }
 
-/* Back to its queue at once, or only out of the round. */
+/* It waits for what its worker was told is there, and asks for nothing else: the same
+ * history would give the same decision for ever. */
+static bool
+is_idle(const DurableTurn *turn, const DurableLease *lease, const DurableRun *run)
+{
+	bool		over;
+
+	if (turn->after != NULL || turn->waits == NIL || turn->logs != NIL || turn->attributes != NULL ||
+		DatumGetInt32(run->row.values[RUN_WAKES]) != turn->wakes)
+		return false;
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		if (turn->history[i].unsaved)
+			return false;
+	}
+	(void) first_wake(turn, lease->claimed_at, &over);
+	return over;
+}
+
+/* The first of such turns follows at once, like any other; the worker may not have seen
+ * all. Then it takes longer each time: 0.1 s to 10 s. */
+static TimestampTz
+idle_until(const DurableTurn *turn)
+{
+	int			doublings = Min(turn->idle_turns - 1, 7);
+
+	return turn->idle_turns == 0 ? 0 :
+		durable_clock_now() + Min((100 * 1000) << doublings, 10 * USECS_PER_SEC);
+}
+
+/* Back to its queue at once, or only out of the round. The row is locked. */
 static void
-leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
+leave_round(DurableTurn *turn, const DurableLease *lease, bool again, int idle_turns)
 {
 	DurableTables tables;
 	DurableProbe by_id;
-	DurableRow	task;
+	DurableRow	found;
+	DurableRow *task = turn->task;
 	TimestampTz now = durable_clock_now();
 	TM_Result	result = TM_Deleted;
 
 	durable_tables_init(&tables);
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
-	if (durable_task_find_number(&by_id, turn->run, &task))
+	if (task == NULL && durable_task_find_number(&by_id, turn->run, &found))
+		task = &found;
+	if (task != NULL)
 	{
-		durable_row_set(&task, TASK_LAST_LEASE, Int64GetDatum(lease->id));
+		durable_row_set(task, TASK_LAST_LEASE, Int64GetDatum(lease->id));
+		durable_row_set(task, TASK_ATTEMPT, Int32GetDatum(idle_turns + 1));
 		result = again ?
-			durable_outcome_requeue(&tables, &task, lease->id, now, now, true) :
-			durable_writer_update(durable_tables_get(&tables, TABLE_TASK), &task, true);
+			durable_outcome_requeue(&tables, task, lease->id, now, now, true) :
+			durable_writer_update(durable_tables_get(&tables, TABLE_TASK), task, true);
 	}
 	if (result != TM_Ok)
 		elog(ERROR, "a locked turn was changed by somebody else");
@@ -642,45 +837,134 @@ leave_round(DurableTurn *turn, const DurableLease *lease, bool again)
 	durable_snapshot_pop();
 }
 
+/* Whether something has come in since the turn was claimed that its decision must not
+ * miss. */
+static bool
+is_superseded(const DurableTurn *turn, const DurableRun *run)
+{
+	return turn->rests_on_latest && DatumGetInt32(run->row.values[RUN_WAKES]) != turn->wakes;
+}
+
+/* Its turn is parked, and is due again. */
+static void
+wake_again(DurableTurn *turn, DurableRun *run)
+{
+	(void) update_run(turn, run);
+	durable_snapshot_push();
+	durable_run_wake(run);
+	durable_snapshot_pop();
+}
+
+/* What it waits for is parked on; when that is there, the turn is due again. */
+static bool
+suspend_external(DurableTurn *turn, DurableRun *run, TimestampTz idle_until)
+{
+	int64		recheck = write_history(turn, DURABLE_ALL_POSITIONS);
+	TimestampTz now = durable_clock_now();
+	bool		again;
+	TimestampTz wake_at = first_wake(turn, now, &again);
+
+	/* whatever came while the turn was out, the worker has not seen */
+	again = again || DatumGetInt32(run->row.values[RUN_WAKES]) != turn->wakes;
+	if (recheck != 0 && (wake_at == 0 || now + recheck < wake_at))
+		wake_at = now + recheck;
+	if (again && idle_until != 0)
+	{
+		again = false;
+		wake_at = idle_until;
+	}
+	if (!again)
+		park(turn, run, wake_at, result_awaited(turn));
+	else if (turn->after != NULL)
+		wake_again(turn, run);
+	else if (update_run(turn, run))
+		durable_run_update(run);
+	return again;
+}
+
 DurableApplied
 durable_apply_external(DurableTurn *turn, const DurableLease *lease)
 {
 	DurableRun	run;
-	TimestampTz wake_at;
-	int64		recheck;
 	bool		again;
+	bool		idle;
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableApplied result;
+
+	if (refusal != NULL)
+		return fail_instead(turn, lease, refusal);
+	result = open_claimed(turn, lease, false, &run);
+	if (result != APPLIED)
+		return result;
+	refresh_waits(turn);
+	idle = is_idle(turn, lease, &run);
+	if (is_superseded(turn, &run) || (idle && turn->idle_turns >= DURABLE_IDLE_TURNS))
+	{
+		result = idle ? APPLY_STUCK : APPLY_SUPERSEDED;
+		close_claimed(&run);
+		return result;
+	}
+	again = suspend_external(turn, &run, idle ? idle_until(turn) : 0);
+	/* the fence of a parked turn: its task has left the round */
+	if (turn->after == NULL)
+	{
+		leave_round(turn, lease, again, idle ? turn->idle_turns + 1 : 0);
+		(void) end_claim(turn, lease);
+	}
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return again ? APPLIED_GO_ON : APPLIED;
+}
+
+DurableApplied
+durable_apply_superseded(DurableTurn *turn, const DurableLease *lease)
+{
+	DurableRun	run;
 	DurableApplied result = open_claimed(turn, lease, false, &run);
 
 	if (result != APPLIED)
 		return result;
-	refresh_waits(turn);
-	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
-	wake_at = first_wake(turn, &again);
-	/* whatever came while the turn was out, the worker has not seen */
-	again = again || DatumGetInt32(run.row.values[RUN_WAKES]) != turn->wakes;
-	if (recheck != 0 && (wake_at == 0 || durable_clock_now() + recheck < wake_at))
-		wake_at = durable_clock_now() + recheck;
-	if (!again)
-		park(turn, &run, wake_at, result_awaited(turn));
-	else if (update_run(turn, &run))
-		durable_run_update(&run);
-	/* the fence of a parked turn: its round is gone, or the task has left it */
-	if (again || lease->nids > 1)
-	{
-		leave_round(turn, lease, again);
-		(void) end_claim(turn, lease);
-	}
-	else if (!end_claim(turn, lease))
-		leave_round(turn, lease, false);
+	leave_round(turn, lease, true, 0);
+	(void) end_claim(turn, lease);
 	close_claimed(&run);
 	CommandCounterIncrement();
-	return again ? APPLIED_GO_ON : APPLIED;
+	return APPLIED_GO_ON;
+}
+
+/* The run fails, and another one takes the failure: it is parked until that one ends. */
+static DurableApplied
+apply_handoff(DurableTurn *turn, const DurableLease *lease, DurableHandoff *handoff)
+{
+	DurableRun	run;
+	DurableApplied result = open_claimed(turn, lease, !turn->external, &run);
+
+	if (result != APPLIED)
+		return result;
+	if (is_superseded(turn, &run))
+	{
+		close_claimed(&run);
+		return APPLY_SUPERSEDED;
+	}
+	(void) write_history(turn, DURABLE_ALL_POSITIONS);
+	durable_handoff_begin(turn, &run, handoff);
+	turn->fan_changed = false;
+	park(turn, &run, 0, -1);
+	if (turn->after == NULL)
+	{
+		if (turn->external)
+			leave_round(turn, lease, false, 0);
+		(void) end_claim(turn, lease);
+	}
+	close_claimed(&run);
+	CommandCounterIncrement();
+	return APPLIED;
 }
 
 typedef struct EndCheck
 {
 	DurableTurn *turn;
 	const DurableLease *lease;
+	const char *note;			/* for the run's log, or NULL */
 	DurableApplied result;
 } EndCheck;
 
@@ -691,10 +975,14 @@ check_end(DurableRun *run, void *arg)
 	EndCheck   *check = arg;
 
 	check->result = lock_claim(check->turn, check->lease, !check->turn->external, run);
+	if (check->result == APPLIED && is_superseded(check->turn, run))
+		check->result = APPLY_SUPERSEDED;
 	if (check->result != APPLIED)
 		return false;
 	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);
+	if (check->note != NULL)
+		durable_run_note(check->turn->run, "warning", check->note, NULL);
 	return true;
 }
 
@@ -702,13 +990,29 @@ DurableApplied
 durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 {
 	EndCheck	check = {.turn = turn, .lease = lease, .result = APPLY_LOST};
-	DurableRunStatus status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
-		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
+	DurableHandoff handoff;
+	Jsonb	   *refusal = prepare_starts(turn);
+	DurableRunStatus status;
 
+	if (refusal != NULL && turn->decision == DECISION_COMPLETED)
+	{
+		turn->decision = DECISION_FAILED;
+		turn->output = NULL;
+		turn->error = refusal;
+	}
+	status = turn->decision == DECISION_COMPLETED ? RUN_COMPLETED :
+		turn->decision == DECISION_CANCELLED ? RUN_CANCELLED : RUN_FAILED;
+	if (status == RUN_FAILED)
+	{
+		if (durable_handoff_choose(turn, &handoff))
+			return apply_handoff(turn, lease, &handoff);
+		check.note = handoff.problem;
+	}
 	if (!durable_run_end(turn->run, status, turn->output, turn->error,
 						 status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;
-	(void) end_claim(turn, lease);
+	if (turn->after == NULL)
+		(void) end_claim(turn, lease);
 	CommandCounterIncrement();
 	return APPLIED;
 }

@@ -18,8 +18,14 @@ typedef enum DurableApplied
 	APPLIED,					/* written; the run has suspended or ended */
 	APPLIED_GO_ON,				/* written; what it waits for is there already: replay */
 	APPLY_AGAIN,				/* nothing written: something came in, read the history again */
-	APPLY_LOST					/* nothing written: the claim or the run is gone */
+	APPLY_LOST,					/* nothing written: the claim or the run is gone */
+	/* of decisions from outside: */
+	APPLY_SUPERSEDED,			/* nothing written: something came that it must not miss */
+	APPLY_STUCK					/* nothing written: it goes round and round */
 } DurableApplied;
+
+/* So many turns in a row may wait for what is there already, and add nothing. */
+#define DURABLE_IDLE_TURNS 20
 
 /* more than any history has */
 #define DURABLE_ALL_POSITIONS PG_INT32_MAX
@@ -37,6 +43,8 @@ extern DurableApplied durable_apply_suspend(DurableTurn *turn, const DurableLeas
  * there, or something came while the turn was out, its next turn is ready and the
  * result is APPLIED_GO_ON. APPLY_AGAIN: its history is not what it was read with. */
 extern DurableApplied durable_apply_external(DurableTurn *turn, const DurableLease *lease);
+/* The turn is due again, whatever its decision was. */
+extern DurableApplied durable_apply_superseded(DurableTurn *turn, const DurableLease *lease);
 /* fresh: no lock of the run is held in this transaction yet */
 extern DurableApplied durable_apply_end(DurableTurn *turn, const DurableLease *lease);
 

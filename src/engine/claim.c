@@ -6,7 +6,8 @@
  * A claim deletes rows of task_ready in index order, skipping without waiting
  * what another claim holds, and writes one lease that lists the ids. It reads
  * the tasks' own rows but does not write them, so a payload is never copied.
- * Several queues are merged by priority and age.
+ * Several queues are merged by priority and age. A turn whose run has to wait for a slot
+ * of its singleton key leaves the list and is not handed out (admission.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -21,13 +22,16 @@
 #include "base/clock.h"
 #include "base/commit.h"
 #include "base/ids.h"
+#include "engine/admission.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
 #include "store/queue.h"
 #include "store/ready.h"
+#include "store/run.h"
 #include "store/task.h"
+#include "store/workflow.h"
 
 /* The scans of the queues that are not paused; each stands at its next
  * candidate. */
@@ -89,6 +93,8 @@ typedef struct Round
 	DurableLease lease;			/* its ids are in claim order until the end */
 	DurableClaimSink sink;
 	void	   *arg;
+	DurableGate gate;
+	DurableTables tables;		/* what the gate writes to */
 } Round;
 
 /* The round's number is drawn when the first task is at hand: the fence needs
@@ -115,7 +121,8 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 {
 	DurableRow	task;
 
-	if (!durable_task_find_number(by_id, id, &task))
+	if (!durable_task_find_number(by_id, id, &task) ||
+		!durable_gate_pass(&round->gate, &round->tables, &task, round->now))
 		return;
 	if (round->lease.nids == 0)
 	{
@@ -127,6 +134,24 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	durable_timeout_claimed(&task, round->lease.id, round->now);
 	round->sink(&task, &round->lease, round->arg);
 	round->lease.ids[round->lease.nids++] = id;
+}
+
+/* A session cannot execute the turns of external workflows, which are on queues that
+ * clients claim from. */
+static bool
+is_for_others(const Round *round, DurableProbe *by_id, const DurableReadyScan *scan)
+{
+	DurableRow	task;
+	DurableRow	run;
+	DurableWorkflow workflow;
+
+	return round->claim->in_session && VARDATA_ANY(scan->queue)[0] != '#' &&
+		durable_task_find_number(by_id, scan->id, &task) && durable_task_is(&task, "turn") &&
+		durable_run_read(scan->id, &run) &&
+		durable_workflow_find(DatumGetTextPP(run.values[RUN_NAMESPACE]),
+							  DatumGetTextPP(run.values[RUN_WORKFLOW]),
+							  DatumGetTextPP(run.values[RUN_VERSION]), &workflow) &&
+		workflow.body == NULL;
 }
 
 static void
@@ -143,12 +168,13 @@ take_ready(Round *round, Snapshot snapshot)
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
 	while ((scan = merge_best(&merge)) != NULL)
 	{
-		if (durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
+		if (!is_for_others(round, &by_id, scan) &&
+			durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
 		{
 			durable_ready_scan_taken(scan);
 			deliver(round, &by_id, scan->id, scan->queue);
 		}
-		if (round->lease.nids == claim->max_tasks)
+		if (round->lease.nids == claim->max_tasks || durable_gate_is_tired(&round->gate))
 			break;
 		(void) durable_ready_scan_next(scan);
 	}
@@ -164,6 +190,8 @@ take_ready(Round *round, Snapshot snapshot)
  * is ready before it moves more; unless nothing is ready.
  */
 static int	owed_to_ready = 0;
+
+static bool ended_early = false;
 
 static void
 move_due(const Round *round)
@@ -195,11 +223,12 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 
 	round.now = durable_clock_now();
 	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
+	durable_tables_init(&round.tables);
 	durable_commit_claim_begin();
 	if (!later)
 		move_due(&round);
 	take(&round);
-	if (later && round.lease.nids < claim->max_tasks)
+	if (later && round.lease.nids < claim->max_tasks && !durable_gate_is_tired(&round.gate))
 	{
 		durable_snapshot_pop();
 		move_due(&round);
@@ -211,9 +240,20 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 		durable_lease_insert(&round.lease);
 	}
 	durable_snapshot_pop();
+	durable_tables_close(&round.tables);
 	durable_commit_claim_end();
+	ended_early = durable_gate_is_tired(&round.gate) || round.gate.queued;
 	pfree(round.lease.ids);
 	return round.lease.nids;
+}
+
+bool
+durable_claim_ended_early(void)
+{
+	bool		early = ended_early;
+
+	ended_early = false;
+	return early;
 }
 
 static bool

@@ -20,6 +20,7 @@ typedef struct DurableClaim
 	int			max_tasks;
 	const Interval *lease;
 	text	   *worker;			/* or NULL */
+	bool		in_session;		/* no turns of external workflows */
 } DurableClaim;
 
 /* Called for each task in claim order; the row's values hold during the call. The
@@ -28,6 +29,10 @@ typedef void (*DurableClaimSink) (const DurableRow *task, DurableLease *lease, v
 
 /* Access was checked by the caller. Returns how many were claimed. */
 extern int	durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg);
+
+/* Whether this session's last claim has not seen all that is ready: it had parked much,
+ * or given slots to runs that were parked. Says so once. */
+extern bool durable_claim_ended_early(void);
 
 /* Whether something is ready that nobody is claiming. Reads only. */
 extern bool durable_ready_exists(text *namespace, text **queues, int nqueues);

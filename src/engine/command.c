@@ -41,7 +41,8 @@ typedef enum FieldType
 	FIELD_WINDOW,				/* the same, but not 0 */
 	FIELD_TIME,					/* milliseconds since 1970 */
 	FIELD_JSON,
-	FIELD_OBJECT
+	FIELD_OBJECT,
+	FIELD_INPUTS				/* an array of payloads */
 } FieldType;
 
 typedef struct Field
@@ -53,7 +54,7 @@ typedef struct Field
 	Size		offset;			/* of the member, a pointer but for seq */
 } Field;
 
-#define MAX_FIELDS 14
+#define MAX_FIELDS 18
 #define AT(member) .offset = offsetof(DurableCommand, member)
 #define SEQ {"seq", FIELD_INT, true, 0, AT(seq)}
 #define VALUE {SEQ, {"value", FIELD_NAME, true, 0, AT(name)}}
@@ -64,20 +65,35 @@ typedef struct CommandSpec
 	Field		fields[MAX_FIELDS];
 } CommandSpec;
 
+/* how a step is dispatched */
+#define STEP_OPTIONS \
+	{"queue", FIELD_NAME, false, 0, AT(queue)}, \
+	{"priority", FIELD_INT, false, PG_INT32_MIN, AT(priority)}, \
+	{"retries", FIELD_INT, false, 1, AT(retries)}, \
+	{"backoff_ms", FIELD_SPAN, false, 0, AT(backoff)}, \
+	{"backoff_kind", FIELD_NAME, false, 0, AT(backoff_kind)}, \
+	{"backoff_max_ms", FIELD_SPAN, false, 0, AT(backoff_max)}, \
+	{"jitter", FIELD_BOOL, false, 0, AT(jitter)}, \
+	{"timeout_ms", FIELD_WINDOW, false, 0, AT(timeout)}, \
+	{"pickup_timeout_ms", FIELD_WINDOW, false, 0, AT(pickup_timeout)}, \
+	{"await", FIELD_BOOL, false, 0, AT(await)}
+
 static const CommandSpec specs[COMMAND_TYPES] = {
 	[COMMAND_CALL] = {"call", {
 			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
 			{"input", FIELD_JSON, false, 0, AT(input)},
-			{"queue", FIELD_NAME, false, 0, AT(queue)},
-			{"priority", FIELD_INT, false, PG_INT32_MIN, AT(priority)},
-			{"retries", FIELD_INT, false, 1, AT(retries)},
-			{"backoff_ms", FIELD_SPAN, false, 0, AT(backoff)},
-			{"backoff_kind", FIELD_NAME, false, 0, AT(backoff_kind)},
-			{"backoff_max_ms", FIELD_SPAN, false, 0, AT(backoff_max)},
-			{"jitter", FIELD_BOOL, false, 0, AT(jitter)},
-			{"timeout_ms", FIELD_WINDOW, false, 0, AT(timeout)},
-			{"pickup_timeout_ms", FIELD_WINDOW, false, 0, AT(pickup_timeout)},
-			{"await", FIELD_BOOL, false, 0, AT(await)}}},
+			STEP_OPTIONS}},
+	[COMMAND_CALL_ALL] = {"call_all", {
+			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
+			{"inputs", FIELD_INPUTS, false, 0, AT(inputs)},
+			{"count", FIELD_INT, false, 1, AT(count)},
+			{"mode", FIELD_NAME, false, 0, AT(mode)},
+			{"max_in_flight", FIELD_INT, false, 1, AT(max_in_flight)},
+			STEP_OPTIONS}},
+	[COMMAND_CALL_OFF] = {"call_off", {
+			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
+			{"count", FIELD_INT, true, 1, AT(count)}}},
+	[COMMAND_AWAIT_ANY] = {"await_any", {SEQ, {"handle", FIELD_INT, true, 0, AT(handle)}}},
 	[COMMAND_RECORD_STEP] = {"record_step", {
 			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
 			{"input", FIELD_JSON, false, 0, AT(input)},
@@ -129,6 +145,7 @@ durable_command_waits(const DurableCommand *command)
 	switch (command->type)
 	{
 		case COMMAND_CALL:
+		case COMMAND_CALL_ALL:
 		case COMMAND_START_CHILD:
 			return command->await == NULL || *command->await;
 		case COMMAND_SLEEP:
@@ -138,6 +155,19 @@ durable_command_waits(const DurableCommand *command)
 		default:
 			return false;
 	}
+}
+
+int
+durable_command_span(const DurableCommand *command)
+{
+	return command->inputs != NULL ? command->ninputs :
+		command->count != NULL ? *command->count : 1;
+}
+
+bool
+durable_command_fails_fast(const DurableCommand *command)
+{
+	return command->mode != NULL && strcmp(text_to_cstring(command->mode), "fail_fast") == 0;
 }
 
 bool
@@ -241,6 +271,33 @@ read_json(const Field *field, const JsonbValue *value, Jsonb **result)
 }
 
 static char *
+read_inputs(const Field *field, const JsonbValue *value, DurableCommand *command)
+{
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	element;
+	int			n;
+
+	if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
+		return psprintf("\"%s\" must be an array", field->key);
+	n = JsonContainerSize(value->val.binary.data);
+	if (n == 0 || n > DURABLE_FAN_MAX)
+		return psprintf("\"%s\" must have between 1 and %d elements", field->key, DURABLE_FAN_MAX);
+	command->inputs = palloc(sizeof(Jsonb *) * n);
+	it = JsonbIteratorInit(value->val.binary.data);
+	while ((token = JsonbIteratorNext(&it, &element, true)) != WJB_DONE)
+	{
+		if (token != WJB_ELEM)
+			continue;
+		command->inputs[command->ninputs] = JsonbValueToJsonb(&element);
+		if (!durable_payload_fits(command->inputs[command->ninputs++]))
+			return psprintf("an element of \"%s\" is larger than durable.max_payload, %d kB",
+							field->key, durable_max_payload);
+	}
+	return NULL;
+}
+
+static char *
 read_bool(const Field *field, const JsonbValue *value, bool **result)
 {
 	if (value->type != jbvBool)
@@ -280,6 +337,8 @@ read_field(const Field *field, const JsonbValue *value, DurableCommand *command)
 		case FIELD_JSON:
 		case FIELD_OBJECT:
 			return read_json(field, value, member);
+		case FIELD_INPUTS:
+			return read_inputs(field, value, command);
 	}
 	return NULL;
 }
@@ -360,11 +419,39 @@ is_uuid(const char *given)
 	return given[36] == '\0';
 }
 
+static char *
+check_fan(const DurableCommand *command)
+{
+	static const char *const modes[] = {"wait_all", "fail_fast", "settled"};
+	bool		known = command->mode == NULL;
+
+	for (int i = 0; i < lengthof(modes) && !known; i++)
+		known = strcmp(text_to_cstring(command->mode), modes[i]) == 0;
+	if (!known)
+		return "\"mode\" must be \"wait_all\", \"fail_fast\" or \"settled\"";
+	if (command->type == COMMAND_CALL_ALL && (command->inputs == NULL) == (command->count == NULL))
+		return "it needs \"inputs\" or, when it is recorded already, \"count\"";
+	if (durable_command_span(command) > DURABLE_FAN_MAX)
+		return psprintf("\"count\" must be at most %d", DURABLE_FAN_MAX);
+	if (command->seq > PG_INT32_MAX - durable_command_span(command))
+		return "its positions are too large";
+	return NULL;
+}
+
 /* What a single field cannot tell. */
 static char *
 check_values(const DurableCommand *command)
 {
-	if (command->type == COMMAND_CALL && command->queue != NULL &&
+	if (command->type == COMMAND_CALL_ALL || command->type == COMMAND_CALL_OFF)
+	{
+		char	   *problem = check_fan(command);
+
+		if (problem != NULL)
+			return problem;
+	}
+	if (command->type == COMMAND_AWAIT_ANY && *command->handle >= command->seq)
+		return "\"handle\" must be an earlier position";
+	if (command->queue != NULL &&
 		VARDATA_ANY(command->queue)[0] == '#')
 		return "queues that start with \"#\" are reserved for work inside the database";
 	if (command->backoff_kind != NULL &&

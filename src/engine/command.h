@@ -18,6 +18,9 @@
 typedef enum DurableCommandType
 {
 	COMMAND_CALL,
+	COMMAND_CALL_ALL,
+	COMMAND_CALL_OFF,
+	COMMAND_AWAIT_ANY,
 	COMMAND_RECORD_STEP,
 	COMMAND_SLEEP,
 	COMMAND_SLEEP_UNTIL,
@@ -64,7 +67,17 @@ typedef struct DurableCommand
 	TimestampTz *finished_at;
 	bool	   *jitter;
 	bool	   *await;
+	/* of a fan */
+	text	   *mode;
+	int		   *count;
+	int		   *max_in_flight;
+	Jsonb	  **inputs;			/* one for each of its positions; NULL: none are given */
+	int			ninputs;
+	int		   *handle;			/* of await_any */
 } DurableCommand;
+
+/* as many as step_all() takes */
+#define DURABLE_FAN_MAX 100000
 
 /* false: *problem says what is wrong with it */
 extern bool durable_command_read(int index, const JsonbValue *value, DurableCommand *command,
@@ -73,6 +86,10 @@ extern bool durable_command_read(int index, const JsonbValue *value, DurableComm
 extern const char *durable_command_name(DurableCommandType type);
 /* whether the run waits for what it asks for */
 extern bool durable_command_waits(const DurableCommand *command);
+/* how many positions it names, from seq on */
+extern int	durable_command_span(const DurableCommand *command);
+/* whether the first failure of the fan ends the wait for it */
+extern bool durable_command_fails_fast(const DurableCommand *command);
 /* whether it takes a position */
 extern bool durable_command_has_position(DurableCommandType type);
 

@@ -19,6 +19,8 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/numeric.h"
 #include "utils/snapmgr.h"
 
 #include "base/clock.h"
@@ -29,6 +31,7 @@
 #include "engine/command.h"
 #include "engine/decision.h"
 #include "engine/run.h"
+#include "engine/step.h"
 #include "store/run.h"
 #include "store/task.h"
 
@@ -42,7 +45,10 @@ typedef struct Decision
 	DurableTurn *turn;
 	DurableCommand *commands;	/* those with a position first, ascending */
 	int			ncommands;
-	int			npositions;
+	int			npositions;		/* how many of them */
+	int			space;			/* how many positions those name */
+	int			windows;		/* new fans that bound what is in flight */
+	int			fans;			/* that it waits for */
 	bool		recorded;		/* something new is in the turn */
 	char	   *problem;
 	char	   *detail;
@@ -65,34 +71,30 @@ malformed(Decision *decision, char *problem)
 	refuse(decision, ERRCODE_INVALID_PARAMETER_VALUE, problem, NULL);
 }
 
-/*
- * The run without its history, and the queue of its turns. NULL: it has ended or
- * the task is gone.
- */
+/* The run without its history. NULL: it has ended. */
 static DurableTurn *
-load(int64 id, const DurableLease *lease)
+load(int64 id, const DurableLease *lease, const DurableAfterStep *after)
 {
 	DurableTurn *turn = palloc0(sizeof(DurableTurn));
-	DurableProbe by_id;
 	DurableRow	run;
-	DurableRow	task;
 	bool		alive;
 
 	turn->context = CurrentMemoryContext;
 	turn->external = true;
+	turn->after = after;
 	turn->run = id;
-	turn->awaited_first = turn->awaited_last = -1;
+	turn->awaited_first = turn->awaited_last = turn->window_first = -1;
 	durable_snapshot_push();
-	durable_task_open_by_id(&by_id, GetActiveSnapshot());
-	alive = durable_run_read(id, &run) && !durable_run_has_ended(&run) &&
-		durable_task_find_number(&by_id, id, &task);
+	alive = durable_run_read(id, &run) && !durable_run_has_ended(&run);
 	if (alive)
 	{
 		turn->run_id = DatumGetTextPP(run.values[RUN_RUN_ID]);
 		turn->namespace = DatumGetTextPP(run.values[RUN_NAMESPACE]);
 		turn->priority = DatumGetInt32(run.values[RUN_PRIORITY]);
 		turn->wakes = durable_lease_wakes(lease, id);
-		turn->history_end = durable_checkpoints_end(id);
+		if (!run.nulls[RUN_FAN_NEXT])
+			turn->window_first = DatumGetInt32(run.values[RUN_FAN_FIRST]);
+		turn->history_end = after != NULL ? after->history_end : durable_checkpoints_end(id);
 		/* a run that was requeued starts again */
 		turn->started = !run.nulls[RUN_STARTED_AT] && durable_run_status(&run) != RUN_PENDING;
 		turn->headers = run.nulls[RUN_HEADERS] ? NULL : DatumGetJsonbP(run.values[RUN_HEADERS]);
@@ -105,10 +107,7 @@ load(int64 id, const DurableLease *lease)
 						   TextDatumGetCString(run.values[RUN_WORKFLOW])),
 					errdetail("Its turns are executed in the database."),
 					errhint("Hand the turn back with durable.release()."));
-		/* where its entries are, whatever is registered meanwhile */
-		turn->workflow.queue = DatumGetTextPCopy(task.values[TASK_QUEUE]);
 	}
-	durable_probe_close(&by_id);
 	durable_snapshot_pop();
 	return alive ? turn : NULL;
 }
@@ -151,13 +150,17 @@ read_commands(Decision *decision, JsonbContainer *array)
 			return;
 		}
 		if (durable_command_has_position(decision->commands[decision->ncommands].type))
+		{
 			decision->npositions++;
+			decision->space += durable_command_span(&decision->commands[decision->ncommands]);
+		}
 		decision->ncommands++;
 	}
 	qsort(decision->commands, decision->ncommands, sizeof(DurableCommand), compare_commands);
 	for (int i = 1; i < decision->npositions; i++)
 	{
-		if (decision->commands[i].seq == decision->commands[i - 1].seq)
+		if (decision->commands[i].seq <
+			decision->commands[i - 1].seq + durable_command_span(&decision->commands[i - 1]))
 			malformed(decision, psprintf("commands %d and %d of the decision have the same position, %d",
 										 decision->commands[i - 1].index,
 										 decision->commands[i].index, decision->commands[i].seq));
@@ -174,6 +177,8 @@ identify(const DurableTurn *turn, const DurableCommand *command, text **name)
 	switch (command->type)
 	{
 		case COMMAND_CALL:
+		case COMMAND_CALL_ALL:
+		case COMMAND_CALL_OFF:
 			return KIND_STEP;
 		case COMMAND_RECORD_STEP:
 			return KIND_LOCAL;
@@ -211,6 +216,10 @@ check_child(Decision *decision, const DurableCommand *command, const text *name)
 	if (strlen(id) > 255)
 		malformed(decision, psprintf("command %d of the decision, start_child, is malformed: the child's id would have more than 255 bytes",
 									 command->index));
+	if (durable_run_child_prefix(decision->turn->run_id, id) != NULL)
+		malformed(decision, psprintf("command %d of the decision, start_child, is malformed: ids that start with \"%s\" are reserved",
+									 command->index,
+									 durable_run_child_prefix(decision->turn->run_id, id)));
 	if (strcmp(id, text_to_cstring(decision->turn->run_id)) == 0)
 		malformed(decision, psprintf("command %d of the decision, start_child, is malformed: a run cannot be its own child",
 									 command->index));
@@ -227,13 +236,24 @@ string_json(text *value)
 	return (text *) JsonbValueToJsonb(&string);
 }
 
+static Jsonb *
+number_json(int number)
+{
+	JsonbValue	value;
+
+	value.type = jbvNumeric;
+	value.val.numeric = int64_to_numeric(number);
+	return JsonbValueToJsonb(&value);
+}
+
 static DurableOperation *
 operation(Decision *decision, const DurableCommand *command)
 {
 	DurableOperation *op = durable_turn_operation(decision->turn, command->seq);
 
 	op->retries = command->retries == NULL ? 0 : *command->retries;
-	op->count = 1;
+	op->count = durable_command_span(command);
+	op->max_in_flight = command->max_in_flight == NULL ? 0 : *command->max_in_flight;
 	op->has_priority = command->priority != NULL;
 	op->priority = op->has_priority ? *command->priority : 0;
 	op->backoff = command->backoff;
@@ -245,7 +265,7 @@ operation(Decision *decision, const DurableCommand *command)
 	op->jitter = op->has_jitter && *command->jitter;
 	op->timeout = command->timeout;
 	op->pickup_timeout = command->pickup_timeout;
-	if (command->type == COMMAND_CALL)
+	if (command->type == COMMAND_CALL || command->type == COMMAND_CALL_ALL)
 		op->target = command->queue;
 	else if (command->type == COMMAND_START_CHILD)
 	{
@@ -279,7 +299,8 @@ fill_new(Decision *decision, const DurableCommand *command, DurableCheckpoint *c
 	checkpoint->attempts = 1;
 	checkpoint->started_at = checkpoint->finished_at = now;
 	checkpoint->status = CHECKPOINT_COMPLETED;
-	checkpoint->input = command->input;
+	checkpoint->input = command->inputs == NULL ? command->input :
+		command->inputs[checkpoint->seq - command->seq];
 	checkpoint->unsaved = decision->recorded = true;
 	if (command->type == COMMAND_RECORD_STEP)
 		fill_record(command, checkpoint);
@@ -289,6 +310,8 @@ fill_new(Decision *decision, const DurableCommand *command, DurableCheckpoint *c
 		checkpoint->wake_at = *command->until;
 	else if (command->type == COMMAND_SET_EVENT || command->type == COMMAND_ATTRIBUTES)
 		checkpoint->output = command->output;
+	else if (command->type == COMMAND_AWAIT_ANY)
+		checkpoint->output = number_json(*command->handle);
 	else if (checkpoint->kind == KIND_VALUE && command->type != COMMAND_PATCHED)
 		checkpoint->output = (Jsonb *) string_json(command->name);
 	if (command->type == COMMAND_ATTRIBUTES)
@@ -296,14 +319,23 @@ fill_new(Decision *decision, const DurableCommand *command, DurableCheckpoint *c
 	if (command->type == COMMAND_WAIT_SIGNAL && command->span != NULL)
 		checkpoint->wake_at = durable_clock_add(now, command->span);
 	if (command->type == COMMAND_WAIT_SIGNAL || command->type == COMMAND_CALL ||
+		command->type == COMMAND_CALL_ALL ||
 		(command->type == COMMAND_START_CHILD && durable_command_waits(command)))
 	{
 		checkpoint->status = CHECKPOINT_PENDING;
 		checkpoint->finished_at = 0;
 	}
-	if (checkpoint->kind == KIND_STEP || checkpoint->kind == KIND_SIGNAL ||
-		checkpoint->kind == KIND_CHILD)
+	/* one for all positions of a fan */
+	if (checkpoint->seq == command->seq &&
+		(checkpoint->kind == KIND_STEP || checkpoint->kind == KIND_SIGNAL ||
+		 checkpoint->kind == KIND_CHILD))
 		(void) operation(decision, command);
+}
+
+static bool
+asks_already(const DurableTurn *turn, int seq)
+{
+	return turn->operations != NIL && ((DurableOperation *) llast(turn->operations))->seq == seq;
 }
 
 /* A position that the history has: is it the same, and is it still awaited? */
@@ -316,12 +348,22 @@ match(Decision *decision, const DurableCommand *command, DurableKind kind, const
 	if (checkpoint->kind != kind || !durable_text_same(checkpoint->name, name))
 		refuse(decision, ERRCODE_DURABLE_HISTORY,
 			   psprintf("the history of run \"%s\" does not match its workflow at position %d",
-						text_to_cstring(turn->run_id), command->seq),
+						text_to_cstring(turn->run_id), checkpoint->seq),
 			   psprintf("Command %d of the decision asks for %s \"%s\"; recorded is %s \"%s\".",
 						command->index, durable_kind_name(kind), text_to_cstring(name),
 						durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name)));
 	else if (checkpoint->status != CHECKPOINT_PENDING)
 		return;
+	else if (command->type == COMMAND_CALL_OFF)
+	{
+		durable_step_call_off(turn, checkpoint);
+		turn->rests_on_latest = decision->recorded = true;
+	}
+	else if (command->type == COMMAND_CALL_ALL)
+	{
+		if (checkpoint->task == 0 && !asks_already(turn, command->seq))
+			(void) operation(decision, command);
+	}
 	else if (kind == KIND_SIGNAL || kind == KIND_CHILD || (kind == KIND_STEP && checkpoint->task == 0))
 		/* again: the registration may have met a sender on its way, and the step's task
 		 * was lost, or ended with a run that was requeued since */
@@ -331,38 +373,126 @@ match(Decision *decision, const DurableCommand *command, DurableKind kind, const
 		fill_new(decision, command, checkpoint);
 }
 
+/* One position. */
 static void
-place(Decision *decision, const DurableCommand *command, int *next)
+place_at(Decision *decision, const DurableCommand *command, int seq, DurableKind kind, text *name,
+		 int *next)
 {
 	DurableTurn *turn = decision->turn;
 	DurableCheckpoint *checkpoint = &turn->history[turn->nhistory];
-	text	   *name;
-	DurableKind kind = identify(turn, command, &name);
+	bool		again = command->type == COMMAND_CALL_OFF ||
+		(command->type == COMMAND_CALL_ALL && command->inputs == NULL);
 
-	if (command->type == COMMAND_START_CHILD)
-		check_child(decision, command, name);
 	memset(checkpoint, 0, sizeof(DurableCheckpoint));
-	if (command->seq < turn->history_end &&
-		durable_checkpoint_find(turn->run, command->seq, checkpoint))
+	if (seq < turn->history_end && durable_checkpoint_find(turn->run, seq, checkpoint))
 	{
 		turn->nhistory++;
 		match(decision, command, kind, name, checkpoint);
 	}
-	else if (command->seq > *next)
+	else if (again || (seq > command->seq && turn->history[turn->nhistory - 1].stored))
+		malformed(decision, psprintf("command %d of the decision, %s, goes on to position %d, which is not recorded",
+									 command->index, durable_command_name(command->type), seq));
+	else if (seq > *next)
 		malformed(decision, psprintf("command %d of the decision, %s, has position %d, and the next one is %d",
 									 command->index, durable_command_name(command->type),
-									 command->seq, *next));
+									 seq, *next));
 	else
 	{
 		turn->nhistory++;
-		checkpoint->seq = command->seq;
+		checkpoint->seq = seq;
 		checkpoint->kind = kind;
 		checkpoint->name = name;
 		fill_new(decision, command, checkpoint);
-		*next = Max(*next, command->seq + 1);
+		*next = Max(*next, seq + 1);
+	}
+}
+
+static void
+add_wait(Decision *decision, const DurableCommand *command)
+{
+	DurableTurn *turn = decision->turn;
+	DurableWait *wait = palloc(sizeof(DurableWait));
+
+	wait->first = command->seq;
+	wait->last = command->seq + durable_command_span(command) - 1;
+	wait->fail_fast = durable_command_fails_fast(command);
+	turn->waits = lappend(turn->waits, wait);
+	if (command->type == COMMAND_CALL || command->type == COMMAND_CALL_ALL)
+		decision->fans++;
+}
+
+/* The run has one window. */
+static void
+check_window(Decision *decision, const DurableCommand *command)
+{
+	DurableTurn *turn = decision->turn;
+	bool		again = turn->history_end > command->seq;
+
+	if (command->type == COMMAND_CALL_OFF && turn->window_first == command->seq)
+	{
+		turn->fan_changed = true;
+		turn->fan_next = -1;
+	}
+	if (command->type != COMMAND_CALL_ALL || command->max_in_flight == NULL || again)
+		return;
+	if (decision->windows++ > 0 || turn->window_first >= 0)
+		malformed(decision, psprintf("command %d of the decision, call_all, is malformed: another fan with \"max_in_flight\" is out",
+									 command->index));
+}
+
+/* That it has ended is what the choice was. */
+static void
+check_choice(Decision *decision, const DurableCommand *command)
+{
+	DurableCheckpoint chosen;
+
+	if (!durable_checkpoint_find(decision->turn->run, *command->handle, &chosen) ||
+		chosen.kind != KIND_STEP || chosen.status == CHECKPOINT_PENDING)
+		malformed(decision, psprintf("command %d of the decision, await_any, is malformed: position %d is no step that has ended",
+									 command->index, *command->handle));
+}
+
+static void
+place(Decision *decision, const DurableCommand *command, int *next)
+{
+	text	   *name;
+	DurableKind kind = identify(decision->turn, command, &name);
+	int			span = durable_command_span(command);
+
+	if (command->type == COMMAND_START_CHILD)
+		check_child(decision, command, name);
+	if (command->type == COMMAND_AWAIT_ANY)
+		check_choice(decision, command);
+	check_window(decision, command);
+	for (int i = 0; i < span && decision->problem == NULL; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		place_at(decision, command, command->seq + i, kind, name, next);
 	}
 	if (durable_command_waits(command))
-		turn->waits = lappend_int(turn->waits, command->seq);
+		add_wait(decision, command);
+}
+
+/* Where a fan is the only thing with results that the run waits for, it need not be woken
+ * before those are all there. */
+static void
+await_fan(Decision *decision)
+{
+	DurableTurn *turn = decision->turn;
+	ListCell   *lc;
+
+	if (decision->problem != NULL || decision->fans != 1 || turn->awaited_first >= 0)
+		return;
+	foreach(lc, turn->waits)
+	{
+		const DurableWait *wait = lfirst(lc);
+
+		if (wait->last == wait->first)
+			continue;
+		turn->awaited_first = wait->first;
+		turn->awaited_last = wait->last;
+		turn->fail_fast = wait->fail_fast;
+	}
 }
 
 /* On an ending decision, what the run would wait for is left out: nobody will. */
@@ -373,8 +503,8 @@ place_commands(Decision *decision)
 	bool		suspends = turn->decision == DECISION_SUSPEND;
 	int			next;
 
-	turn->space = Max(decision->npositions, 1);
-	turn->history = palloc(sizeof(DurableCheckpoint) * turn->space);
+	turn->space = Max(decision->space, 1);
+	turn->history = palloc_extended(sizeof(DurableCheckpoint) * turn->space, MCXT_ALLOC_HUGE);
 	durable_snapshot_push();
 	next = turn->history_end;
 	for (int i = 0; i < decision->npositions && decision->problem == NULL; i++)
@@ -384,11 +514,12 @@ place_commands(Decision *decision)
 			command->await == NULL;
 
 		if (left_out && command->seq == next)
-			next++;
+			next += durable_command_span(command);
 		if (!left_out)
 			place(decision, command, &next);
 	}
 	durable_snapshot_pop();
+	await_fan(decision);
 }
 
 static void
@@ -561,6 +692,24 @@ fail_instead(Decision *decision)
 	turn->nhistory = 0;
 	turn->operations = turn->logs = turn->waits = NIL;
 	turn->attributes = NULL;
+	turn->fan_changed = turn->rests_on_latest = false;
+}
+
+/* The run would go round for ever. */
+static void
+fail_stuck(Decision *decision)
+{
+	const DurableTurn *turn = decision->turn;
+	const DurableWait *wait = linitial(turn->waits);
+	DurableCheckpoint *checkpoint = durable_turn_at(turn, wait->first);
+
+	refuse(decision, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+		   psprintf("%d turns in a row have added nothing and waited for what is there already",
+					DURABLE_IDLE_TURNS + 1),
+		   psprintf("The last one waits for position %d, %s \"%s\", which is %s.", checkpoint->seq,
+					durable_kind_name(checkpoint->kind), text_to_cstring(checkpoint->name),
+					durable_checkpoint_status_name(checkpoint->status)));
+	fail_instead(decision);
 }
 
 static void
@@ -589,9 +738,24 @@ finish(Decision *decision)
 }
 
 static DurableApplied
-decide_once(int64 run, const DurableLease *lease, Jsonb *json)
+apply(Decision *decision, const DurableLease *lease)
 {
-	Decision	decision = {.turn = load(run, lease)};
+	DurableTurn *turn = decision->turn;
+	DurableApplied result = turn->decision == DECISION_SUSPEND ?
+		durable_apply_external(turn, lease) : durable_apply_end(turn, lease);
+
+	if (result == APPLY_SUPERSEDED)
+		return durable_apply_superseded(turn, lease);
+	if (result != APPLY_STUCK)
+		return result;
+	fail_stuck(decision);
+	return durable_apply_end(turn, lease);
+}
+
+static DurableApplied
+decide_once(int64 run, const DurableLease *lease, Jsonb *json, const DurableAfterStep *after)
+{
+	Decision	decision = {.turn = load(run, lease, after)};
 	DurableTurn *turn = decision.turn;
 
 	if (turn == NULL)
@@ -605,8 +769,7 @@ decide_once(int64 run, const DurableLease *lease, Jsonb *json)
 		finish(&decision);
 	if (decision.problem != NULL)
 		fail_instead(&decision);
-	return turn->decision == DECISION_SUSPEND ? durable_apply_external(turn, lease) :
-		durable_apply_end(turn, lease);
+	return apply(&decision, lease);
 }
 
 bool
@@ -617,9 +780,15 @@ durable_decide(int64 run, const DurableLease *lease, Jsonb *json)
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		result = decide_once(run, lease, json);
+		result = decide_once(run, lease, json, NULL);
 	} while (result == APPLY_AGAIN);
 	return result != APPLY_LOST;
+}
+
+bool
+durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *json)
+{
+	return decide_once(run, after->lease, json, after) != APPLY_LOST;
 }
 
 static void
@@ -649,7 +818,7 @@ is_same_step(const DurableRecord *record, const DurableCheckpoint *checkpoint)
 static DurableApplied
 record_once(int64 run, const DurableLease *lease, const DurableRecord *record)
 {
-	DurableTurn *turn = load(run, lease);
+	DurableTurn *turn = load(run, lease, NULL);
 	DurableCheckpoint *checkpoint = palloc0(sizeof(DurableCheckpoint));
 
 	if (turn == NULL)

@@ -22,6 +22,13 @@
  */
 extern bool durable_decide(int64 run, const DurableLease *lease, Jsonb *decision);
 
+/*
+ * The result of a step together with the decision that follows from it, when nothing
+ * else has come to the run since its last turn. false: nothing was changed, the step
+ * not settled either.
+ */
+extern bool durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *decision);
+
 /* A local step that an external worker has executed. */
 typedef struct DurableRecord
 {

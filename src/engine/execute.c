@@ -31,6 +31,7 @@
 #include "base/commit.h"
 #include "base/executing.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/wakeup.h"
 #include "base/workers.h"
 #include "engine/apply.h"
@@ -81,7 +82,7 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 	DurableClaim claim = {
 		.namespace = namespace, .queues = queues, .nqueues = nqueues,
 		.max_tasks = 1, .lease = &work_lease,
-		.worker = cstring_to_text(DURABLE_SESSION_WORKER)
+		.worker = cstring_to_text(DURABLE_SESSION_WORKER), .in_session = true
 	};
 
 	if (durable_claim_tasks(&claim, keep_item, item) != 1)
@@ -240,6 +241,8 @@ static bool
 may_end_here(DurableTurn *turn)
 {
 	return (turn->decision == DECISION_COMPLETED || turn->decision == DECISION_FAILED) &&
+		/* the end of a handler is another run's, too */
+		!durable_text_starts(turn->run_id, DURABLE_ID_ON_ERROR) &&
 		!durable_run_is_awaited(turn->namespace, turn->run_id);
 }
 

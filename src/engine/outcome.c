@@ -79,17 +79,18 @@ durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
 	bool		found = false;
+	/* that of its row may be later than what the run knows: see admission.c */
+	TimestampTz own = task->nulls[TASK_RUN_AT] ? 0 : DatumGetTimestampTz(task->values[TASK_RUN_AT]);
 
-	if (delayed_until == 0 && !task->nulls[TASK_RUN_AT])
-		delayed_until = DatumGetTimestampTz(task->values[TASK_RUN_AT]);
 	/* twice: a promotion may be moving it from the one list to the other */
 	for (int i = 0; i < 2 && !found; i++)
 	{
 		durable_snapshot_push();
 		found = durable_ready_remove(id, priority, namespace, queue) ||
-			(delayed_until != 0 && durable_delayed_remove(id, delayed_until, namespace, queue));
+			(delayed_until != 0 && durable_delayed_remove(id, delayed_until, namespace, queue)) ||
+			(own != 0 && own != delayed_until && durable_delayed_remove(id, own, namespace, queue));
 		durable_snapshot_pop();
-		if (delayed_until == 0)
+		if (delayed_until == 0 && own == 0)
 			break;
 	}
 	return found;

@@ -30,6 +30,8 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "base/plan.h"
+#include "engine/admission.h"
+#include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/recover.h"
 #include "engine/run.h"
@@ -159,27 +161,27 @@ durable_recover_from_error(const DurableWorkItem *item, const ErrorData *error)
 
 typedef struct RunSet
 {
-	int64	   *ids;
+	DurableRedrive *runs;
 	int			n;
 	int			space;
 } RunSet;
 
 /* false: it is in it already, as in a cycle of runs that wait for each other */
 static bool
-add_run(RunSet *set, int64 id)
+add_run(RunSet *set, int64 id, TimestampTz at)
 {
 	for (int i = 0; i < set->n; i++)
 	{
-		if (set->ids[i] == id)
+		if (set->runs[i].id == id)
 			return false;
 	}
 	if (set->n == set->space)
 	{
 		set->space = Max(8, set->space * 2);
-		set->ids = set->ids == NULL ? palloc(sizeof(int64) * set->space) :
-			repalloc(set->ids, sizeof(int64) * set->space);
+		set->runs = set->runs == NULL ? palloc(sizeof(DurableRedrive) * set->space) :
+			repalloc(set->runs, sizeof(DurableRedrive) * set->space);
 	}
-	set->ids[set->n++] = id;
+	set->runs[set->n++] = (DurableRedrive) {.id = id, .at = at};
 	return true;
 }
 
@@ -187,6 +189,15 @@ static bool
 may_go_on(DurableRunStatus status)
 {
 	return status == RUN_FAILED || status == RUN_DEAD;
+}
+
+/* Has failed, though it has not ended: another run has taken its failure. */
+static bool
+has_handed_over(const DurableRow *row)
+{
+	int			seq;
+
+	return durable_run_in_handoff(row, &seq);
 }
 
 static text *
@@ -227,14 +238,14 @@ find_completed_retry(text *run_id, text *namespace, DurableRow *row)
 /* The run, and the children whose failure is recorded in its history, if they can go
  * on. Reads without locks. */
 static void
-collect_runs(RunSet *set, int64 id, text *namespace)
+collect_runs(RunSet *set, int64 id, text *namespace, TimestampTz at)
 {
 	DurableCheckpoint *history;
 	int			n;
 
 	check_stack_depth();
 	CHECK_FOR_INTERRUPTS();
-	if (!add_run(set, id))
+	if (!add_run(set, id, at))
 		return;
 	history = durable_checkpoints_load(id, &n);
 	for (int i = 0; i < n; i++)
@@ -249,17 +260,23 @@ collect_runs(RunSet *set, int64 id, text *namespace)
 			!may_go_on(durable_run_status(&row)) ||
 			find_completed_retry(child_id(&history[i]), namespace, &row))
 			continue;
-		collect_runs(set, child, namespace);
+		collect_runs(set, child, namespace, at);
 	}
 }
 
 static int
-compare_ids(const void *a, const void *b)
+compare_runs(const void *a, const void *b)
 {
-	int64		x = *(const int64 *) a;
-	int64		y = *(const int64 *) b;
+	int64		x = ((const DurableRedrive *) a)->id;
+	int64		y = ((const DurableRedrive *) b)->id;
 
 	return (x > y) - (x < y);
+}
+
+static void
+sort_runs(RunSet *set)
+{
+	qsort(set->runs, set->n, sizeof(DurableRedrive), compare_runs);
 }
 
 static void
@@ -353,34 +370,68 @@ require_workflow(const DurableRow *row, DurableWorkflow *workflow)
 						TextDatumGetCString(row->values[RUN_RUN_ID])));
 }
 
-/* A new turn task under the old number. No lease that the old one left holds it. */
+/* What has failed is done again, by the body: a handler's outcome is not that. */
 static void
-resurrect(DurableRun *run, int64 id)
+forget_failure(DurableRow *row, int64 id)
+{
+	reset_history(id, DatumGetTextPP(row->values[RUN_NAMESPACE]));
+	durable_handoffs_retire(id);
+	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
+	durable_step_end_window(row);
+}
+
+/* A new turn task under the old number, due then. No lease that the old one left holds
+ * it. */
+static void
+resurrect(DurableRun *run, int64 id, TimestampTz at, TimestampTz now)
 {
 	DurableRow *row = &run->row;
 	DurableWorkflow workflow;
 	DurableRunSpec spec = {
 		.workflow = &workflow, .run_id = DatumGetTextPP(row->values[RUN_RUN_ID]),
-		.priority = DatumGetInt32(row->values[RUN_PRIORITY]), .start_at = DT_NOBEGIN
+		.priority = DatumGetInt32(row->values[RUN_PRIORITY]), .start_at = at
 	};
 
 	require_workflow(row, &workflow);
-	reset_history(id, DatumGetTextPP(row->values[RUN_NAMESPACE]));
-	durable_row_set(row, RUN_RECOVERY_ATTEMPTS, Int32GetDatum(0));
+	forget_failure(row, id);
 	if (row->nulls[RUN_PARENT])
 		durable_retention_note_again(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	durable_row_set_null(row, RUN_FINISHED_AT);
 	durable_row_set_null(row, RUN_OUTPUT);
 	durable_row_set_null(row, RUN_ERROR);
-	durable_step_end_window(row);
-	durable_run_insert_turn(&spec, id, durable_clock_now(), durable_sequence_next(SEQ_LEASE));
+	durable_run_insert_turn(&spec, id, now, durable_sequence_next(SEQ_LEASE));
+	durable_admission_enter(row, at > now);
+}
+
+/* false: it is in no list, and not at the gate of a singleton key either, where a slot may
+ * put it into one any time. */
+static bool
+take_turn(const DurableRow *run, const DurableRow *task, TimestampTz delayed_until)
+{
+	ItemPointerData before;
+	ItemPointerData after;
+	bool		found = false;
+
+	durable_snapshot_push();
+	(void) durable_admission_unpark(run, &after);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		before = after;
+		found = durable_outcome_unlist(task, delayed_until);
+		if (!found)
+			(void) durable_admission_unpark(run, &after);
+	} while (!found && !ItemPointerEquals(&before, &after));
+	durable_snapshot_pop();
+	return found;
 }
 
 /* Queued, delayed or parked: it is ready now. Claimed: the claim is void, and whoever
  * executes it is interrupted. It goes to the queue where its workflow is served now. */
 static void
-requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
+requeue_turn(const DurableRow *run, text *queue, TimestampTz delayed_until)
 {
+	int64		id = DatumGetInt64(run->values[RUN_ID]);
 	TM_Result	result = TM_Updated;
 
 	while (result == TM_Updated)
@@ -396,7 +447,7 @@ requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
 		durable_task_open_by_id(&by_id, durable_snapshot_push());
 		if (durable_task_find_number(&by_id, id, &task))
 		{
-			if (!durable_outcome_unlist(&task, delayed_until))
+			if (!take_turn(run, &task, delayed_until))
 				durable_executing_interrupt(id);
 			durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
 			if (queue != NULL)
@@ -410,22 +461,29 @@ requeue_turn(int64 id, text *queue, TimestampTz delayed_until)
 	}
 }
 
+/* at: when a run that has ended goes on, if later than now */
 static void
-requeue_locked(DurableRun *run, int64 id)
+requeue_locked(DurableRun *run, int64 id, TimestampTz at)
 {
 	DurableRow *row = &run->row;
 	DurableWorkflow workflow;
 	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
 		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
+	TimestampTz now = durable_clock_now();
+	bool		later = !row->nulls[RUN_FINISHED_AT] && at > now;
 
 	durable_run_refuse_own(DatumGetTextPP(row->values[RUN_RUN_ID]));
+	if (has_handed_over(row))
+		forget_failure(row, id);
 	if (!row->nulls[RUN_FINISHED_AT])
-		resurrect(run, id);
+		resurrect(run, id, later ? at : DT_NOBEGIN, now);
 	else
-		requeue_turn(id, find_workflow(row, &workflow) ? workflow.queue : NULL, delayed_until);
-	durable_run_set_status(row, RUN_PENDING);
-	durable_run_set_turn_state(row, TURN_READY);
+		requeue_turn(row, find_workflow(row, &workflow) ? workflow.queue : NULL, delayed_until);
+	durable_run_set_status(row, later ? RUN_SUSPENDED : RUN_PENDING);
+	durable_run_set_turn_state(row, later ? TURN_DELAYED : TURN_READY);
 	durable_run_awaits_nothing(row);
+	if (later)
+		durable_row_set(row, RUN_WAKE_AT, TimestampTzGetDatum(at));
 	durable_row_set(row, RUN_WAKES, Int32GetDatum(DatumGetInt32(row->values[RUN_WAKES]) + 1));
 	durable_run_update(run);
 }
@@ -443,20 +501,26 @@ check_run(const DurableRow *row, bool must_have_ended)
 	return REQUEUED;
 }
 
+/* handler: 0, or the run that the one asked for had handed its failure over to */
 static DurableRequeued
-requeue_all(const RunSet *set, int64 asked, bool must_have_ended)
+requeue_all(const RunSet *set, int64 asked, bool must_have_ended, int64 *handler)
 {
 	DurableRun *runs = palloc(sizeof(DurableRun) * set->n);
 	bool	   *open = palloc0(sizeof(bool) * set->n);
 	DurableRequeued result = REQUEUE_UNKNOWN;
 
+	*handler = 0;
+
 	for (int i = 0; i < set->n; i++)
 	{
 		durable_snapshot_push();
-		open[i] = durable_run_open(&runs[i], set->ids[i], true) == TM_Ok;
+		open[i] = durable_run_open(&runs[i], set->runs[i].id, true) == TM_Ok;
 		durable_snapshot_pop();
-		if (open[i] && set->ids[i] == asked)
+		if (open[i] && set->runs[i].id == asked)
 			result = check_run(&runs[i].row, must_have_ended);
+		if (open[i] && set->runs[i].id == asked && result == REQUEUED &&
+			has_handed_over(&runs[i].row))
+			(void) durable_handoff_handler(&runs[i].row, handler);
 	}
 	for (int i = 0; i < set->n; i++)
 	{
@@ -465,8 +529,8 @@ requeue_all(const RunSet *set, int64 asked, bool must_have_ended)
 		/* of the others only those that are still as they were found */
 		durable_snapshot_push();
 		if (result == REQUEUED &&
-			(set->ids[i] == asked || may_go_on(durable_run_status(&runs[i].row))))
-			requeue_locked(&runs[i], set->ids[i]);
+			(set->runs[i].id == asked || may_go_on(durable_run_status(&runs[i].row))))
+			requeue_locked(&runs[i], set->runs[i].id, DT_NOBEGIN);
 		durable_snapshot_pop();
 		durable_run_close(&runs[i]);
 	}
@@ -479,18 +543,91 @@ durable_requeue(int64 run, bool must_have_ended)
 {
 	RunSet		set = {0};
 	DurableRow	row;
+	DurableRequeued result;
+	int64		handler;
 
 	durable_snapshot_push();
 	if (durable_run_read(run, &row))
 	{
-		if (may_go_on(durable_run_status(&row)))
-			collect_runs(&set, run, DatumGetTextPP(row.values[RUN_NAMESPACE]));
+		if (may_go_on(durable_run_status(&row)) || has_handed_over(&row))
+			collect_runs(&set, run, DatumGetTextPP(row.values[RUN_NAMESPACE]), DT_NOBEGIN);
 		else
-			(void) add_run(&set, run);
+			(void) add_run(&set, run, DT_NOBEGIN);
 	}
 	durable_snapshot_pop();
 	if (set.n == 0)
 		return REQUEUE_UNKNOWN;
-	qsort(set.ids, set.n, sizeof(int64), compare_ids);
-	return requeue_all(&set, run, must_have_ended);
+	sort_runs(&set);
+	result = requeue_all(&set, run, must_have_ended, &handler);
+	/* younger than all of these, so it is locked after them */
+	if (handler != 0)
+		(void) durable_run_end(handler, RUN_CANCELLED, NULL,
+							   durable_json_error("the run that it was started for was requeued", false),
+							   true, NULL, NULL);
+	return result;
+}
+
+/* --------------------------------------------------------------- redrive -- */
+
+/* Waits for whoever holds it; the lock stays when it is closed again. */
+static void
+lock_run(int64 id)
+{
+	DurableRun	run;
+
+	durable_snapshot_push();
+	if (durable_run_open(&run, id, true) == TM_Ok)
+		durable_run_close(&run);
+	durable_snapshot_pop();
+}
+
+/* Only if it is still as it was found. */
+static bool
+redrive_one(const DurableRedrive *asked)
+{
+	DurableRun	run;
+	bool		requeued = false;
+
+	durable_snapshot_push();
+	if (durable_run_open(&run, asked->id, true) == TM_Ok)
+	{
+		requeued = may_go_on(durable_run_status(&run.row));
+		if (requeued)
+			requeue_locked(&run, asked->id, asked->at);
+		durable_run_close(&run);
+	}
+	durable_snapshot_pop();
+	return requeued;
+}
+
+int
+durable_redrive(const DurableRedrive *runs, int n, DurableRedrive **requeued)
+{
+	RunSet		set = {0};
+	int			count = 0;
+
+	durable_snapshot_push();
+	for (int i = 0; i < n; i++)
+	{
+		DurableRow	row;
+
+		if (durable_run_read(runs[i].id, &row) && may_go_on(durable_run_status(&row)))
+			collect_runs(&set, runs[i].id, DatumGetTextPP(row.values[RUN_NAMESPACE]), runs[i].at);
+	}
+	durable_snapshot_pop();
+	sort_runs(&set);
+	for (int i = 0; i < set.n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		lock_run(set.runs[i].id);
+	}
+	for (int i = 0; i < set.n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (redrive_one(&set.runs[i]))
+			set.runs[count++] = set.runs[i];
+	}
+	CommandCounterIncrement();
+	*requeued = set.runs;
+	return count;
 }

@@ -42,4 +42,15 @@ typedef enum DurableRequeued
 
 extern DurableRequeued durable_requeue(int64 run, bool must_have_ended);
 
+/* The same for many that have failed or are dead, each to go on at its time; others
+ * are left alone. All are locked first, ascending by number. Returns how many went
+ * on, their failed children included, and which. */
+typedef struct DurableRedrive
+{
+	int64		id;
+	TimestampTz at;
+} DurableRedrive;
+
+extern int	durable_redrive(const DurableRedrive *runs, int n, DurableRedrive **requeued);
+
 #endif							/* DURABLE_RECOVER_H */

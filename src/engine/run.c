@@ -23,8 +23,12 @@
 #include "base/executing.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/admission.h"
+#include "engine/deadletter.h"
+#include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
+#include "engine/start_limit.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "engine/turn.h"
@@ -39,6 +43,16 @@ text *
 durable_child_token(text *run_id)
 {
 	return cstring_to_text(psprintf("child:%s", text_to_cstring(run_id)));
+}
+
+const char *
+durable_run_child_prefix(text *run_id, const char *child_id)
+{
+	const char *own = psprintf("%s.", text_to_cstring(run_id));
+
+	if (strncmp(child_id, own, strlen(own)) == 0)
+		return NULL;
+	return durable_reserved_prefix(cstring_to_text(child_id));
 }
 
 static void
@@ -70,6 +84,8 @@ fill_run(const DurableRunSpec *spec, int64 id, TimestampTz now, DurableRow *row)
 	durable_row_set_pointer(row, RUN_SEARCH_ATTRIBUTES, spec->search_attributes);
 	durable_row_set_pointer(row, RUN_HEADERS, spec->headers);
 	durable_row_set_pointer(row, RUN_INPUT, spec->input);
+	durable_row_set_pointer(row, RUN_SINGLETON_KEY, spec->singleton_key);
+	durable_row_set_pointer(row, RUN_CONCURRENCY_KEY, spec->computed_key);
 }
 
 void
@@ -112,10 +128,15 @@ durable_run_start(DurableRunSpec *spec)
 {
 	DurableWriter writer;
 	DurableRow	row;
-	TimestampTz now = durable_clock_now();
-	int64		id = durable_sequence_next(SEQ_TASK);
+	TimestampTz now;
+	int64		id;
 	bool		inserted;
 
+	if (!durable_start_check(spec))
+		return false;
+	/* after the wait, if there was one */
+	now = durable_clock_now();
+	id = durable_sequence_next(SEQ_TASK);
 	if (spec->run_id == NULL)
 		spec->run_id = durable_task_id_text(id, NULL);
 	fill_run(spec, id, now, &row);
@@ -123,9 +144,32 @@ durable_run_start(DurableRunSpec *spec)
 	inserted = durable_run_insert(&writer, &row);
 	durable_writer_close(&writer);
 	if (inserted)
+	{
 		durable_run_insert_turn(spec, id, now, 0);
+		durable_admission_enter(&row, spec->start_at > now);
+	}
 	CommandCounterIncrement();
 	return inserted;
+}
+
+/* A jsonb value has less than 256 MB: an input beyond this is left out. */
+#define INPUT_PASSED_ON_MAX ((Size) 128 * 1024 * 1024)
+
+Jsonb *
+durable_run_describe(const DurableRow *row, const char *id_key, Jsonb *error, const text *step)
+{
+	JsonbParseState *state = NULL;
+	Jsonb	   *input = row->nulls[RUN_INPUT] ? NULL : DatumGetJsonbP(row->values[RUN_INPUT]);
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	durable_json_add_text(&state, id_key, DatumGetTextPP(row->values[RUN_RUN_ID]));
+	durable_json_add_text(&state, "workflow", DatumGetTextPP(row->values[RUN_WORKFLOW]));
+	durable_json_add_text(&state, "version", DatumGetTextPP(row->values[RUN_VERSION]));
+	if (input != NULL && VARSIZE(input) <= INPUT_PASSED_ON_MAX)
+		durable_json_add_value(&state, "input", input);
+	durable_json_add_value(&state, "error", error);
+	durable_json_add_text(&state, "step", step);
+	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
 static bool
@@ -173,8 +217,10 @@ durable_run_wake(DurableRun *run)
 	DurableProbe by_id;
 	DurableRow	task;
 	bool		queued = false;
+	int			seq;
 
-	if (state == TURN_NONE)
+	/* the end of its handler ends it, too; nothing else concerns it */
+	if (state == TURN_NONE || durable_run_in_handoff(row, &seq))
 		return;
 	if (state != TURN_READY)
 	{
@@ -192,8 +238,8 @@ durable_run_wake(DurableRun *run)
 
 /* Who executes it is interrupted when that commits. The task may go back to its queue
  * meanwhile, for that takes no lock of the run: then once more. */
-void
-durable_run_drop_task(int64 id, TimestampTz delayed_until)
+static void
+drop_task(int64 id, TimestampTz delayed_until, bool parked)
 {
 	TM_Result	result = TM_Updated;
 
@@ -209,7 +255,7 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 		{
 			DurableWriter writer;
 
-			if (!durable_outcome_unlist(&task, delayed_until))
+			if (!parked && !durable_outcome_unlist(&task, delayed_until))
 				durable_executing_interrupt(id);
 			durable_writer_open(&writer, REL_TASK);
 			result = durable_writer_delete(&writer, &task.tid, true);
@@ -222,9 +268,14 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 	}
 }
 
-/* What the run was waiting for need not come any more. */
-static void
-abandon_pending(const DurableRow *row)
+void
+durable_run_drop_task(int64 id, TimestampTz delayed_until)
+{
+	drop_task(id, delayed_until, false);
+}
+
+void
+durable_run_abandon(const DurableRow *row)
 {
 	int64		id = DatumGetInt64(row->values[RUN_ID]);
 	text	   *namespace = DatumGetTextPP(row->values[RUN_NAMESPACE]);
@@ -254,6 +305,8 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	bool		may_wait = !row->nulls[RUN_STARTED_AT];
 	TimestampTz delayed_until = row->nulls[RUN_WAKE_AT] ? 0 :
 		DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
+	/* in no list, and nobody executes it */
+	bool		parked = durable_run_turn_state(row) == TURN_PARKED;
 
 	durable_run_set_status(row, status);
 	durable_run_set_turn_state(row, TURN_NONE);
@@ -266,67 +319,22 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	if (row->nulls[RUN_PARENT])
 		durable_retention_note_end(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	if (may_wait && status != RUN_COMPLETED)
-		abandon_pending(row);
-	durable_run_drop_task(id, delayed_until);
+		durable_run_abandon(row);
+	drop_task(id, delayed_until, parked);
+	durable_admission_leave(row);
 }
 
-/* The waiting run's checkpoint gets the outcome. Its lock is held. attempts is 0
- * where nothing counts them. */
-static void
-deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
-		Jsonb *output, Jsonb *error)
+void
+durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
+					Jsonb *output, Jsonb *error)
 {
-	DurableWriter writer;
-	DurableCheckpoint checkpoint;
-	int64		id = DatumGetInt64(run->row.values[RUN_ID]);
+	DurableCheckpoint outcome = {
+		.seq = seq, .status = status, .output = output, .error = error, .attempts = attempts,
+		.finished_at = durable_clock_now()
+	};
 
-	if (durable_run_has_ended(&run->row) ||
-		!durable_checkpoint_find(id, seq, &checkpoint) ||
-		checkpoint.status != CHECKPOINT_PENDING)
-		return;
-	checkpoint.status = status;
-	checkpoint.output = output;
-	checkpoint.error = error;
-	checkpoint.wake_at = 0;
-	if (attempts > 0)
-		checkpoint.attempts = attempts;
-	checkpoint.finished_at = durable_clock_now();
-	durable_writer_open(&writer, REL_CHECKPOINT);
-	durable_checkpoint_write(&writer, id, &checkpoint);
-	durable_writer_close(&writer);
-}
-
-/* false: somebody else holds it. A run that is gone counts as open, with rel NULL. */
-static bool
-open_waiting(DurableRun *waiting, int64 id, bool wait)
-{
-	TM_Result	result = durable_run_open(waiting, id, wait);
-
-	if (result != TM_Ok)
-		waiting->writer.rel = NULL;
-	return result != TM_WouldBlock;
-}
-
-/* Locks both (waiting_id 0: only the other) in order; anything but TM_Ok leaves
- * nothing open. */
-static TM_Result
-open_in_order(DurableRun *waiting, int64 waiting_id, DurableRun *ending, int64 ending_id,
-			  bool wait)
-{
-	TM_Result	result;
-
-	waiting->writer.rel = NULL;
-	if (waiting_id != 0 && waiting_id < ending_id && !open_waiting(waiting, waiting_id, wait))
-		return TM_WouldBlock;
-	result = durable_run_open(ending, ending_id, wait);
-	if (result == TM_Ok && waiting_id > ending_id && !open_waiting(waiting, waiting_id, wait))
-	{
-		durable_run_close(ending);
-		result = TM_WouldBlock;
-	}
-	if (result != TM_Ok && waiting->writer.rel != NULL)
-		durable_run_close(waiting);
-	return result;
+	if (!durable_run_has_ended(&run->row))
+		durable_checkpoint_settle(DatumGetInt64(run->row.values[RUN_ID]), &outcome);
 }
 
 static void
@@ -339,11 +347,26 @@ tell_waiting(DurableRun *waiting, int seq, text *token, text *namespace,
 		return;
 	durable_snapshot_push();
 	if (status == RUN_COMPLETED)
-		deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
+		durable_run_deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
 	else
-		deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
+		durable_run_deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
 	durable_run_wake(waiting);
 	durable_snapshot_pop();
+}
+
+/* The handler of its failure. */
+static void
+cancel_handler(int64 id)
+{
+	DurableRow	row;
+	int64		handler;
+
+	if (!durable_run_read(id, &row) || !durable_handoff_handler(&row, &handler))
+		return;
+	durable_handoff_call_off(&row);
+	(void) durable_run_end(handler, RUN_CANCELLED, NULL,
+						   durable_json_error("cancelled with the run that it was started for", false),
+						   true, NULL, NULL);
 }
 
 /* The children that a run has started and waits for. */
@@ -354,6 +377,7 @@ cancel_children(int64 id)
 	int			n;
 
 	durable_snapshot_push();
+	cancel_handler(id);
 	history = durable_checkpoints_load(id, &n);
 	for (int i = 0; i < n; i++)
 	{
@@ -388,45 +412,171 @@ durable_run_refuse_own(text *run_id)
 				errhint("Return a value from which its body can tell that it is to end, with durable.fail_run() for example."));
 }
 
+/*
+ * A run that ends, at first, and who learns of it: the run that waits for it. When that
+ * one has handed its failure over to it, it ends with it, and who waits for that one
+ * learns of it, too. (A handler's own failure is not handed over: so there are no more.)
+ */
+#define ENDING_MAX 3
+
+typedef struct Ending
+{
+	int			n;
+	int64		ids[ENDING_MAX];
+	int			seqs[ENDING_MAX];	/* where each waits for the one before it */
+	text	   *tokens[ENDING_MAX]; /* on which each is waited for; NULL: it is a handler */
+	DurableRun	runs[ENDING_MAX];
+	bool		open[ENDING_MAX];
+	text	   *namespace;
+} Ending;
+
+/* Who waits for one of them, whose row was read without a lock. false: somebody is
+ * busy with its token. */
+static bool
+find_next(Ending *ending, int i, const DurableRow *row, bool wait)
+{
+	ending->n = i + 1;
+	ending->tokens[i] = NULL;
+	if (!row->nulls[RUN_PARENT_SEQ] && durable_is_handoff(DatumGetInt32(row->values[RUN_PARENT_SEQ])))
+	{
+		ending->ids[i + 1] = DatumGetInt64(row->values[RUN_PARENT]);
+		ending->seqs[i + 1] = DatumGetInt32(row->values[RUN_PARENT_SEQ]);
+		ending->n++;
+		return true;
+	}
+	ending->tokens[i] = durable_child_token(DatumGetTextPP(row->values[RUN_RUN_ID]));
+	if (wait)
+		durable_token_share(ending->namespace, ending->tokens[i]);
+	else if (!durable_token_share_now(ending->namespace, ending->tokens[i]))
+		return false;
+	if (durable_waiter_find(ending->namespace, ending->tokens[i], &ending->ids[i + 1],
+							&ending->seqs[i + 1]))
+		ending->n++;
+	return true;
+}
+
+static bool
+find_waiting(Ending *ending, const DurableRow *seen, bool wait)
+{
+	DurableRow	row;
+
+	if (!find_next(ending, 0, seen, wait))
+		return false;
+	if (ending->tokens[0] != NULL)
+		return true;
+	/* one that has handed over ends, too, unless it is gone */
+	if (durable_run_read(ending->ids[1], &row))
+		return find_next(ending, 1, &row, wait);
+	ending->n = 1;
+	return true;
+}
+
+static void
+close_ending(Ending *ending)
+{
+	for (int i = 0; i < ending->n; i++)
+	{
+		if (ending->open[i])
+			durable_run_close(&ending->runs[i]);
+	}
+}
+
+/* Locks them ascending by number; anything but TM_Ok leaves nothing open. Those that
+ * are gone, but for the first, stay closed. */
+static TM_Result
+open_in_order(Ending *ending, bool wait)
+{
+	TM_Result	result = TM_Ok;
+	int64		last = 0;
+
+	for (int k = 0; k < ending->n && result == TM_Ok; k++)
+	{
+		int			next = -1;
+
+		for (int i = 0; i < ending->n; i++)
+		{
+			if (ending->ids[i] > last && (next < 0 || ending->ids[i] < ending->ids[next]))
+				next = i;
+		}
+		if (next < 0)
+			break;
+		last = ending->ids[next];
+		result = durable_run_open(&ending->runs[next], last, wait);
+		ending->open[next] = result == TM_Ok;
+		if (next > 0 && result != TM_WouldBlock)
+			result = TM_Ok;
+	}
+	if (result != TM_Ok)
+		close_ending(ending);
+	return result;
+}
+
+/* The outcome of one of them, to the next. */
+static void
+pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *error)
+{
+	DurableRun *waiting;
+	int64		id;
+	int			seq;
+
+	if (i + 1 >= ending->n || !ending->open[i + 1])
+		return;
+	waiting = &ending->runs[i + 1];
+	id = ending->ids[i + 1];
+	seq = ending->seqs[i + 1];
+	if (ending->tokens[i] != NULL)
+	{
+		tell_waiting(waiting, seq, ending->tokens[i], ending->namespace, status, output, error);
+		return;
+	}
+	if (!durable_handoff_is_for(&waiting->row, &ending->runs[i].row))
+		return;
+	durable_snapshot_push();
+	if (status == RUN_COMPLETED)
+		durable_run_deliver(waiting, seq, CHECKPOINT_COMPLETED, 0, output, NULL);
+	else
+	{
+		durable_run_deliver(waiting, seq, CHECKPOINT_FAILED, 0, NULL, error);
+		error = durable_handoff_error(id, seq, error);
+		status = RUN_FAILED;
+	}
+	durable_snapshot_pop();
+	durable_run_awaits_nothing(&waiting->row);
+	durable_run_finish(waiting, status, output, error);
+	pass_on(ending, i + 1, status, output, error);
+}
+
 /* TM_Ok: ended. TM_WouldBlock: somebody holds what is needed (never when waiting).
  * Else it has ended before, is unknown, or the check refused. */
 static TM_Result
 end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRunCheck check,
 		void *arg, bool wait)
 {
-	DurableRun	waiting;
-	DurableRun	run;
+	Ending		ending = {0};
+	DurableRun *run = &ending.runs[0];
 	DurableRow	seen;
-	text	   *namespace;
-	text	   *token;
-	int64		waiting_id = 0;
-	int			seq = 0;
 	TM_Result	result;
 
 	if (!durable_run_read(id, &seen) || durable_run_has_ended(&seen))
 		return TM_Deleted;
 	durable_run_refuse_own(DatumGetTextPP(seen.values[RUN_RUN_ID]));
-	namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
-	token = durable_child_token(DatumGetTextPP(seen.values[RUN_RUN_ID]));
-	if (wait)
-		durable_token_share(namespace, token);
-	else if (!durable_token_share_now(namespace, token))
+	ending.namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
+	ending.ids[0] = id;
+	if (!find_waiting(&ending, &seen, wait))
 		return TM_WouldBlock;
-	(void) durable_waiter_find(namespace, token, &waiting_id, &seq);
-	result = open_in_order(&waiting, waiting_id, &run, id, wait);
+	result = open_in_order(&ending, wait);
 	if (result != TM_Ok)
 		return result;
-	if (durable_run_has_ended(&run.row) || (check != NULL && !check(&run, arg)))
+	if (durable_run_has_ended(&run->row) || (check != NULL && !check(run, arg)))
 		result = TM_Deleted;
 	else
 	{
-		durable_run_finish(&run, status, output, error);
-		if (waiting.writer.rel != NULL)
-			tell_waiting(&waiting, seq, token, namespace, status, output, error);
+		durable_run_finish(run, status, output, error);
+		if (status == RUN_DEAD)
+			durable_dead_letter_start(run);
+		pass_on(&ending, 0, status, output, error);
 	}
-	durable_run_close(&run);
-	if (waiting.writer.rel != NULL)
-		durable_run_close(&waiting);
+	close_ending(&ending);
 	return result;
 }
 
@@ -492,10 +642,10 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{
 		durable_snapshot_push();
-		deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
-				DatumGetInt32(task->values[TASK_ATTEMPT]),
-				outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
-				outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
+		durable_run_deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
+							DatumGetInt32(task->values[TASK_ATTEMPT]),
+							outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
+							outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
 		if (durable_step_result(tables, &run.row, seq, failed, &changed))
 			durable_run_wake(&run);
 		else if (changed)
@@ -522,11 +672,13 @@ durable_run_signal(text *namespace, text *token, Jsonb *payload)
 		durable_snapshot_push();
 		if (durable_run_open(&run, id, true) == TM_Ok)
 		{
-			/* somebody may have been faster, or the wait timed out */
-			if (durable_waiter_remove(namespace, token, id, seq))
+			/* somebody may have been faster, or the wait timed out; a run that has ended
+			 * may have left a wait that was not its last */
+			if (durable_waiter_remove(namespace, token, id, seq) &&
+				!durable_run_has_ended(&run.row))
 			{
 				durable_snapshot_push();
-				deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
+				durable_run_deliver(&run, seq, CHECKPOINT_COMPLETED, 0, payload, NULL);
 				durable_run_wake(&run);
 				durable_snapshot_pop();
 				woken = DatumGetTextPCopy(run.row.values[RUN_RUN_ID]);

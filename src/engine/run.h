@@ -3,8 +3,9 @@
  * run.h
  *	  What happens to runs: started, woken, ended; results and signals for them.
  *
- * Lock order here: signal tokens that are shared, runs ascending by number, list
- * entries, tasks, and signal tokens that are taken, which never waits.
+ * Lock order here: keys that starts count, signal tokens that are shared, runs ascending
+ * by number, list entries, tasks, signal tokens that are taken, which never waits,
+ * entries and slots of singleton keys.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,9 +18,19 @@
 #include "utils/jsonb.h"
 
 #include "engine/tables.h"
+#include "store/checkpoint.h"
 #include "store/result.h"
 #include "store/run.h"
 #include "store/workflow.h"
+
+/* Why a run was not started; message NULL: it was not refused. */
+typedef struct DurableRefusal
+{
+	int			sqlstate;
+	char	   *message;
+	char	   *detail;			/* this and hint may be NULL */
+	char	   *hint;
+} DurableRefusal;
 
 /* NULL pointers are SQL NULLs. */
 typedef struct DurableRunSpec
@@ -34,9 +45,18 @@ typedef struct DurableRunSpec
 	void	   *input;
 	int64		parent;			/* 0: none */
 	int			parent_seq;
+	/* instead of what the workflow says */
+	text	   *concurrency_key;
+	int			concurrency_limit;
+	bool		has_concurrency_limit;
+	DurableRefusal *refusal;	/* NULL: it is raised */
+	bool		replaces;		/* the run exists, and gets these keys */
+	/* filled in */
+	text	   *singleton_key;
+	text	   *computed_key;	/* of the quota */
 } DurableRunSpec;
 
-/* false: a run of this id exists already and is left alone */
+/* false: a run of this id exists already and is left alone; or it was refused */
 extern bool durable_run_start(DurableRunSpec *spec);
 
 /* The task that stands for the run's turns, for its whole life. No lease up to
@@ -50,9 +70,22 @@ extern void durable_run_wake(DurableRun *run);
 /* Its next turn is due whatever comes in: clears what it waits for in a row. */
 extern void durable_run_awaits_nothing(DurableRow *row);
 
-/* Ends a locked run: its turn task, its pending steps and waits go. */
+/* The waiting run's checkpoint gets the outcome, if it is pending. The run is locked, an
+ * active snapshot newer than the lock. attempts is 0 where nothing counts them. */
+extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status,
+								int attempts, Jsonb *output, Jsonb *error);
+
+/* Ends a locked run: its turn task, its pending steps and waits go, its slot is given on. */
 extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
 							   void *output, void *error);
+
+/* What it was waiting for need not come any more. */
+extern void durable_run_abandon(const DurableRow *row);
+
+/* What another run is handed that is told how this one ended: its id under that key,
+ * workflow, version, input, error and, unless NULL, the step that failed. */
+extern Jsonb *durable_run_describe(const DurableRow *row, const char *id_key, Jsonb *error,
+								   const text *step);
 
 /* Takes a task of a locked run out of its list and away; delayed_until is 0 where
  * its own row tells. */
@@ -86,6 +119,10 @@ extern bool durable_run_postpone(DurableTables *tables, DurableRow *task, int64 
 
 /* Delivers to the waiter or buffers; the run woken, or NULL. */
 extern text *durable_run_signal(text *namespace, text *token, Jsonb *payload);
+
+/* The reserved prefix that keeps a run from having a child of this id, or NULL. (That
+ * of its own id, as generated ones have it, does not.) */
+extern const char *durable_run_child_prefix(text *run_id, const char *child_id);
 
 /* The token on which a parent waits for a run. */
 extern text *durable_child_token(text *run_id);

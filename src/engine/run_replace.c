@@ -9,7 +9,8 @@
  * snapshot that has shown the entry or a later one, and the entry and the row come
  * with one commit; so a claim has the old run, and then this is refused, or the new one.
  *
- * Locks: the runs, ascending by number; then, run by run, the list entry and the task.
+ * Locks: the runs, ascending by number; then, run by run, the list entry, the task and
+ * the entry of its singleton key.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,8 +22,10 @@
 
 #include "base/clock.h"
 #include "base/names.h"
+#include "engine/admission.h"
 #include "engine/outcome.h"
 #include "engine/run_replace.h"
+#include "engine/start_limit.h"
 #include "store/checkpoint.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -91,14 +94,27 @@ update_task(const DurableRunSpec *spec, DurableRow *task, TimestampTz start_at, 
 	return result;
 }
 
+/* Also of a run that waits for a slot of its singleton key, which may be given to it
+ * between two looks. */
+static bool
+take_turn(const DurableRow *run, const DurableRow *task, TimestampTz delayed_until)
+{
+	ItemPointerData version;
+
+	return durable_outcome_unlist(task, delayed_until) ||
+		durable_admission_unpark(run, &version) ||
+		(!run->nulls[RUN_SINGLETON_KEY] && durable_outcome_unlist(task, delayed_until));
+}
+
 /*
  * false: its turn is claimed. The task may go back to its queue meanwhile, for that
  * takes no lock of the run. But once the entry is taken nobody else has the task.
  */
 static bool
-replace_turn(const DurableRunSpec *spec, int64 id, TimestampTz delayed_until,
+replace_turn(const DurableRunSpec *spec, const DurableRow *run, TimestampTz delayed_until,
 			 TimestampTz start_at, TimestampTz now)
 {
+	int64		id = DatumGetInt64(run->values[RUN_ID]);
 	bool		taken = false;
 	TM_Result	result = TM_Updated;
 
@@ -113,7 +129,7 @@ replace_turn(const DurableRunSpec *spec, int64 id, TimestampTz delayed_until,
 		if (durable_task_find_number(&by_id, id, &task))
 		{
 			if (!taken)
-				taken = durable_outcome_unlist(&task, delayed_until);
+				taken = take_turn(run, &task, delayed_until);
 			if (taken)
 				result = update_task(spec, &task, start_at, now);
 		}
@@ -145,6 +161,8 @@ update_run(const DurableRunSpec *spec, const DurableRunItem *item, DurableRun *r
 	durable_row_set_pointer(row, RUN_SEARCH_ATTRIBUTES, spec->search_attributes);
 	durable_row_set_pointer(row, RUN_HEADERS, spec->headers);
 	durable_row_set_pointer(row, RUN_INPUT, item->input);
+	durable_row_set_pointer(row, RUN_SINGLETON_KEY, spec->singleton_key);
+	durable_row_set_pointer(row, RUN_CONCURRENCY_KEY, spec->computed_key);
 	durable_run_update(run);
 }
 
@@ -154,6 +172,7 @@ replace_run(const DurableRunSpec *spec, const DurableConflict *conflict,
 			const DurableRunItem *item, DurableRun *run)
 {
 	DurableRow *row = &run->row;
+	DurableRunSpec anew = *spec;
 	TimestampTz now = durable_clock_now();
 	TimestampTz planned = time_or_now(row, RUN_WAKE_AT);
 	TimestampTz start_at = durable_conflict_time(conflict, spec->start_at, planned,
@@ -164,11 +183,17 @@ replace_run(const DurableRunSpec *spec, const DurableConflict *conflict,
 	if (durable_run_has_ended(row))
 		return RUN_HAS_ENDED;
 	if (has_left_something(row) ||
-		!replace_turn(spec, item->id, row->nulls[RUN_WAKE_AT] ? 0 : planned, start_at, now))
+		!replace_turn(spec, row, row->nulls[RUN_WAKE_AT] ? 0 : planned, start_at, now))
 		return RUN_HAS_BEGUN;
+	/* its keys are those of the new input; where it had a place it has one, uncounted */
+	anew.run_id = item->run_id;
+	anew.input = item->input;
+	durable_start_keys(&anew);
+	durable_admission_leave(row);
 	durable_snapshot_push();
-	update_run(spec, item, run, start_at, now);
+	update_run(&anew, item, run, start_at, now);
 	durable_snapshot_pop();
+	durable_admission_enter(row, start_at > now);
 	return RUN_REPLACED;
 }
 

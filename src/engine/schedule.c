@@ -23,7 +23,6 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -78,22 +77,6 @@ durable_complaint_raise(const DurableComplaint *complaint)
 	pg_unreachable();
 }
 
-/* An error resets the identity by itself. */
-static bool
-role_may_start(Oid role, const text *namespace)
-{
-	Oid			user;
-	int			context;
-	bool		may;
-
-	AcceptInvalidationMessages();
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
-	may = durable_access_has(namespace, PRIVILEGE_START);
-	SetUserIdAndSecContext(user, context);
-	return may;
-}
-
 static bool
 read_timing(const DurableRow *row, DurableTiming *timing, DurableComplaint *complaint)
 {
@@ -120,7 +103,7 @@ check_owner(const DurableRow *row, DurableComplaint *complaint)
 		return complain(complaint, ERRCODE_UNDEFINED_OBJECT,
 						psprintf("the schedule's owner, role %u, does not exist any more", owner),
 						NULL, "Who replaces the definition with durable.upsert_schedule() becomes its owner.");
-	if (!role_may_start(owner, namespace))
+	if (!durable_access_role_has(owner, namespace, PRIVILEGE_START))
 		return complain(complaint, ERRCODE_INSUFFICIENT_PRIVILEGE,
 						psprintf("permission denied for namespace \"%s\"",
 								 text_to_cstring(namespace)),

@@ -353,6 +353,41 @@ durable_settle_as_worker(const pg_uuid_t *token, DurableSettleAction action,
 	return settle_checked(token, action, targets, n, false);
 }
 
+bool
+durable_settle_one(const DurableLease *lease, DurableSettleAction action, DurableTarget *target)
+{
+	Settle		settle = {
+		.token = &lease->token, .action = action, .lease = *lease, .now = durable_clock_now()
+	};
+	TM_Result	result = TM_Updated;
+
+	durable_tables_init(&settle.tables);
+	while (result == TM_Updated)
+	{
+		DurableRow	task;
+
+		CHECK_FOR_INTERRUPTS();
+		durable_task_open_by_id(&settle.by_id, durable_snapshot_push());
+		result = find_held(&settle, target, &task) ? act(&settle, &task, target) : TM_Deleted;
+		look_away(&settle);
+	}
+	durable_tables_close(&settle.tables);
+	CommandCounterIncrement();
+	return result == TM_Ok;
+}
+
+void
+durable_settle_end_round(const DurableLease *lease)
+{
+	DurableLease current;
+
+	durable_snapshot_push();
+	if (durable_task_count_held(lease->ids, lease->nids, lease->id, GetActiveSnapshot()) == 0 &&
+		durable_lease_find(&lease->token, &current))
+		(void) durable_lease_delete(&current, false);
+	durable_snapshot_pop();
+}
+
 int
 durable_release_all(const pg_uuid_t *token)
 {

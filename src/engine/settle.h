@@ -48,6 +48,13 @@ extern int	durable_settle(const pg_uuid_t *token, DurableSettleAction action,
 extern int	durable_settle_as_worker(const pg_uuid_t *token, DurableSettleAction action,
 									 DurableTarget *targets, int n);
 
+/* One of them, with the lease as it was read in this command. Not for turns. */
+extern bool durable_settle_one(const DurableLease *lease, DurableSettleAction action,
+							   DurableTarget *target);
+
+/* … and what ends the round, if it holds nothing any more. */
+extern void durable_settle_end_round(const DurableLease *lease);
+
 /* Everything the round still holds goes back to its queue. */
 extern int	durable_release_all(const pg_uuid_t *token);
 

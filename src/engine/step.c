@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "store/deadline.h"
@@ -224,6 +225,21 @@ durable_step_end_window(DurableRow *run)
 	durable_row_set_null(run, RUN_FAN_FIRST);
 	durable_row_set_null(run, RUN_FAN_NEXT);
 	durable_row_set_null(run, RUN_FAN_LAST);
+}
+
+void
+durable_step_call_off(DurableTurn *turn, DurableCheckpoint *checkpoint)
+{
+	MemoryContext before;
+
+	if (checkpoint->status != CHECKPOINT_PENDING)
+		return;
+	before = MemoryContextSwitchTo(turn->context);
+	checkpoint->status = CHECKPOINT_CANCELLED;
+	checkpoint->error = durable_json_error("cancelled: another step of the fan failed", false);
+	checkpoint->finished_at = durable_clock_now();
+	durable_turn_changed(turn, checkpoint);
+	MemoryContextSwitchTo(before);
 }
 
 void

@@ -18,6 +18,10 @@
  * The run is locked; the caller writes the checkpoints and the run. */
 extern void durable_step_dispatch(DurableTurn *turn, const DurableOperation *op);
 
+/* A position of a fan that has failed: when it is pending it need not come any more. The
+ * turn has to be one that rests on the latest results. */
+extern void durable_step_call_off(DurableTurn *turn, DurableCheckpoint *checkpoint);
+
 /* What the turn has made of the run's fan, into the run's row. */
 extern void durable_step_store_window(DurableTurn *turn, DurableRow *run);
 /* No step of a fan waits for its place any more. */

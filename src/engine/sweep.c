@@ -126,7 +126,7 @@ report(const DurablePart *part, const ErrorData *failure)
 			errcode(failure->sqlerrcode),
 			errmsg("a part of the sweep failed: %s", part->name),
 			errdetail_internal("%s", failure->message),
-			failure->context == NULL ? 0 : errcontext("%s", failure->context));
+			failure->context == NULL ? 0 : (errcontext("%s", failure->context)));
 	try_note(&note);
 }
 

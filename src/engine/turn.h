@@ -17,6 +17,7 @@
 
 #include "engine/retry.h"
 #include "store/checkpoint.h"
+#include "store/lease.h"
 #include "store/workflow.h"
 
 /* How a replay ended. */
@@ -54,6 +55,14 @@ typedef struct DurableOperation
 	text	   *version;
 } DurableOperation;
 
+/* Positions whose results a decision waits for: over when all are there, or one failed. */
+typedef struct DurableWait
+{
+	int			first;
+	int			last;
+	bool		fail_fast;
+} DurableWait;
+
 typedef struct DurableLogEntry
 {
 	int			seq;
@@ -62,6 +71,17 @@ typedef struct DurableLogEntry
 	text	   *message;
 	Jsonb	   *data;
 } DurableLogEntry;
+
+/* A step whose result its worker hands in together with the decision that follows from
+ * it: so no turn is claimed for that. */
+typedef struct DurableAfterStep
+{
+	int64		task;			/* the step's */
+	const DurableLease *lease;	/* that holds it */
+	Jsonb	   *output;
+	int64		turn_lease;		/* under which the run's last turn was decided */
+	int			history_end;	/* and how long its history was then */
+} DurableAfterStep;
 
 typedef struct DurableTurn
 {
@@ -104,7 +124,12 @@ typedef struct DurableTurn
 
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
-	List	   *waits;			/* the positions it waits for */
+	const DurableAfterStep *after;	/* not of a turn that was claimed */
+	DurableRow *task;			/* its task's row, once it is locked and if it is known */
+	List	   *waits;			/* DurableWait: what it waits for */
+	bool		rests_on_latest;	/* on nothing having come since it was claimed */
+	int			window_first;	/* where the run's fan with a window begins, or -1 */
+	int			idle_turns;		/* in a row, before this one, that added nothing */
 	int			history_end;	/* one more than the run's last position */
 
 	/* what it came to */

@@ -58,21 +58,20 @@ push_checkpoint(JsonbParseState **state, const DurableCheckpoint *checkpoint, Ti
 	pushJsonbValue(state, WJB_END_OBJECT, NULL);
 }
 
-static void
-push_history(JsonbParseState **state, int64 run, int limit, TimestampTz now)
+/* One more than the last position; everything from *from on is in the list. */
+static int
+push_history(JsonbParseState **state, int64 run, int limit, TimestampTz now, int *from)
 {
 	int			n;
 	DurableCheckpoint *history = durable_checkpoints_tail(run, limit, HISTORY_BYTES, &n);
 	int			end = n > 0 ? history[n - 1].seq + 1 : durable_checkpoints_end(run);
 
-	durable_json_add_int(state, "history_end", end);
-	/* everything from here on is in the list */
-	durable_json_add_int(state, "history_from",
-						 n == 0 ? end : n == end ? 0 : history[0].seq);
 	durable_json_begin_array(state, "history");
 	for (int i = 0; i < n; i++)
 		push_checkpoint(state, &history[i], now);
 	pushJsonbValue(state, WJB_END_ARRAY, NULL);
+	*from = n == 0 ? end : n == end ? 0 : history[0].seq;
+	return end;
 }
 
 static Jsonb *
@@ -87,17 +86,22 @@ durable_turn_input(int64 run, int limit, TimestampTz since, int *wakes, Jsonb **
 	JsonbParseState *state = NULL;
 	TimestampTz now = durable_clock_now();
 	DurableRow	row;
+	int			from;
+	int			end;
 
 	if (!durable_run_read(run, &row))
 		return NULL;
 	*wakes = DatumGetInt32(row.values[RUN_WAKES]);
 	*headers = jsonb_column(&row, RUN_HEADERS);
+	/* in the order that jsonb keeps them in, which then need not be made */
 	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	durable_json_add_text(&state, "workflow", DatumGetTextPP(row.values[RUN_WORKFLOW]));
-	durable_json_add_text(&state, "version", DatumGetTextPP(row.values[RUN_VERSION]));
-	durable_json_add_value(&state, "input", jsonb_column(&row, RUN_INPUT));
 	add_time(&state, "now", now);
+	durable_json_add_value(&state, "input", jsonb_column(&row, RUN_INPUT));
 	add_time(&state, "since", since);
-	push_history(&state, run, limit, now);
+	end = push_history(&state, run, limit, now, &from);
+	durable_json_add_text(&state, "version", DatumGetTextPP(row.values[RUN_VERSION]));
+	durable_json_add_text(&state, "workflow", DatumGetTextPP(row.values[RUN_WORKFLOW]));
+	durable_json_add_int(&state, "history_end", end);
+	durable_json_add_int(&state, "history_from", from);
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }

@@ -19,6 +19,7 @@
 
 #include "base/executing.h"
 #include "base/wakeup.h"
+#include "engine/claim.h"
 #include "engine/execute.h"
 #include "engine/work.h"
 #include "store/workflow.h"
@@ -66,11 +67,16 @@ claim(DurableWork *work, DurableWorkItem *item)
 	read_namespaces(work);
 	for (int i = 0; i < work->nnamespaces; i++)
 	{
-		bool		found = durable_claim_work(work->namespaces[i],
-											   work->queues ? work->queues : &work->own,
-											   work->queues ? work->nqueues : 1, item);
+		bool		found;
 
-		SPI_commit();
+		do
+		{
+			CHECK_FOR_INTERRUPTS();
+			found = durable_claim_work(work->namespaces[i],
+									   work->queues ? work->queues : &work->own,
+									   work->queues ? work->nqueues : 1, item);
+			SPI_commit();
+		} while (!found && durable_claim_ended_early());
 		if (found)
 			return true;
 	}

@@ -39,6 +39,7 @@ static const char *const kind_names[] = {
 	[KIND_SIGNAL] = "signal",
 	[KIND_CHILD] = "child",
 	[KIND_VALUE] = "value",
+	[KIND_HANDOFF] = "handoff",
 };
 
 static const char *const status_names[] = {
@@ -141,6 +142,8 @@ durable_checkpoints_load(int64 run, int *n)
 	for (more = durable_probe_find(&probe, &key, &row); more;
 		 more = durable_probe_next(&probe, &row))
 	{
+		if (DatumGetInt32(row.values[CHECKPOINT_SEQ]) < 0)
+			continue;
 		if (*n == space)
 		{
 			space *= 2;
@@ -186,7 +189,7 @@ durable_checkpoints_tail(int64 run, int max, Size bytes, int *n)
 	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 1);
 	if (more)
 		more = durable_probe_find_last(&probe, &key, &row);
-	while (more)
+	while (more && DatumGetInt32(row.values[CHECKPOINT_SEQ]) >= 0)
 	{
 		if (*n == space)
 		{
@@ -287,4 +290,33 @@ durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *ch
 		replace(writer, &row);
 	checkpoint->stored = true;
 	checkpoint->unsaved = false;
+}
+
+void
+durable_checkpoint_settle(int64 run, const DurableCheckpoint *outcome)
+{
+	DurableProbe probe;
+	DurableWriter writer;
+	DurableRow	row;
+	Datum		keys[2] = {Int64GetDatum(run), Int32GetDatum(outcome->seq)};
+
+	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 2);
+	if (durable_probe_find(&probe, keys, &row) &&
+		durable_text_is(DatumGetTextPP(row.values[CHECKPOINT_STATUS]),
+						status_names[CHECKPOINT_PENDING]))
+	{
+		durable_row_set(&row, CHECKPOINT_STATUS,
+						CStringGetTextDatum(status_names[outcome->status]));
+		durable_row_set_pointer(&row, CHECKPOINT_OUTPUT, outcome->output);
+		durable_row_set_pointer(&row, CHECKPOINT_ERROR, outcome->error);
+		durable_row_set_null(&row, CHECKPOINT_WAKE_AT);
+		set_time(&row, CHECKPOINT_FINISHED_AT, outcome->finished_at);
+		if (outcome->attempts > 0)
+			durable_row_set(&row, CHECKPOINT_ATTEMPTS, Int32GetDatum(outcome->attempts));
+		durable_writer_open(&writer, REL_CHECKPOINT);
+		if (durable_writer_update(&writer, &row, true) != TM_Ok)
+			elog(ERROR, "a checkpoint was changed while its run was locked");
+		durable_writer_close(&writer);
+	}
+	durable_probe_close(&probe);
 }

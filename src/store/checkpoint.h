@@ -22,8 +22,18 @@ typedef enum DurableKind
 	KIND_SLEEP,
 	KIND_SIGNAL,
 	KIND_CHILD,
-	KIND_VALUE
+	KIND_VALUE,
+	KIND_HANDOFF				/* of the run's failure; not of its body */
 } DurableKind;
+
+/* Handoffs have positions of their own, upwards from here, below all others. */
+#define DURABLE_HANDOFF_FIRST (-2000000000)
+
+static inline bool
+durable_is_handoff(int seq)
+{
+	return seq < DURABLE_HANDOFF_FIRST / 2;
+}
 
 typedef enum DurableCheckpointStatus
 {
@@ -55,8 +65,8 @@ typedef struct DurableCheckpoint
 extern const char *durable_kind_name(DurableKind kind);
 extern const char *durable_checkpoint_status_name(DurableCheckpointStatus status);
 
-/* The history after a position, in order, in the current memory context. The
- * active snapshot decides. */
+/* The body's history, in order, in the current memory context. The active snapshot
+ * decides. */
 extern DurableCheckpoint *durable_checkpoints_load(int64 run, int *n);
 extern bool durable_checkpoint_find(int64 run, int seq, DurableCheckpoint *checkpoint);
 /* Only whether the position is pending, and its task (0: none). The probe is open
@@ -67,8 +77,12 @@ extern bool durable_checkpoint_is_pending(DurableProbe *probe, int64 run, int se
 /* The last ones, in order: at most "max" (-1: no limit), and no more than make
  * up "bytes" of outputs and errors, but one at least unless max is 0. */
 extern DurableCheckpoint *durable_checkpoints_tail(int64 run, int max, Size bytes, int *n);
-/* one more than the last position, or 0 */
+/* One more than the last position of the body, or 0. */
 extern int	durable_checkpoints_end(int64 run);
+
+/* The row at outcome->seq, if it is pending, gets the status, output, error, time and,
+ * unless it is 0, number of attempts of the outcome. The run is locked. */
+extern void durable_checkpoint_settle(int64 run, const DurableCheckpoint *outcome);
 
 /* Inserts or updates the row, as "stored" says. The run is locked. */
 extern void durable_checkpoint_write(DurableWriter *writer, int64 run,

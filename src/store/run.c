@@ -140,6 +140,24 @@ durable_run_read(int64 id, DurableRow *row)
 	return found;
 }
 
+text *
+durable_run_singleton_key(int64 id, text **version)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		number = Int64GetDatum(id);
+	text	   *key = NULL;
+
+	durable_probe_open(&probe, REL_RUN, IDX_RUN_PKEY, GetActiveSnapshot(), 1);
+	if (durable_probe_find(&probe, &number, &row) && !row.nulls[RUN_SINGLETON_KEY])
+	{
+		key = DatumGetTextPCopy(row.values[RUN_SINGLETON_KEY]);
+		*version = DatumGetTextPCopy(row.values[RUN_VERSION]);
+	}
+	durable_probe_close(&probe);
+	return key;
+}
+
 bool
 durable_run_insert(DurableWriter *writer, const DurableRow *row)
 {

@@ -44,6 +44,8 @@ enum
 	RUN_OUTPUT,
 	RUN_ERROR,
 	RUN_INPUT,
+	RUN_SINGLETON_KEY,
+	RUN_CONCURRENCY_KEY,
 	RUN_COLUMNS
 };
 
@@ -57,6 +59,8 @@ typedef enum DurableRunStatus
 	RUN_CANCELLED,
 	RUN_DEAD
 } DurableRunStatus;
+
+#define RUN_STATUSES (RUN_DEAD + 1)
 
 typedef enum DurableTurnState
 {
@@ -90,6 +94,9 @@ extern void durable_run_close(DurableRun *run);
 
 /* Reads without a lock, copied into the current memory context. */
 extern bool durable_run_read(int64 id, DurableRow *row);
+
+/* The singleton key of a run, and its version; NULL: it has none. */
+extern text *durable_run_singleton_key(int64 id, text **version);
 
 /* false: the run id is taken */
 extern bool durable_run_insert(DurableWriter *writer, const DurableRow *row);

@@ -191,6 +191,9 @@ static DurablePlan orphan_plan = {
 	"  AND NOT EXISTS (SELECT FROM durable.run p"
 	"   WHERE p.id OPERATOR(pg_catalog.=) t.id"
 	"   AND p.turn_state OPERATOR(pg_catalog.=) 'parked')"
+	/* nor has one that waits for a slot of its singleton key */
+	"  AND NOT EXISTS (SELECT FROM durable.singleton w"
+	"   WHERE w.run OPERATOR(pg_catalog.=) t.id AND w.parked)"
 	/* the turn of one that sleeps stands where the run says, not the task */
 	"  AND NOT EXISTS (SELECT FROM durable.run s, durable.task_delayed d"
 	"   WHERE s.id OPERATOR(pg_catalog.=) t.id"

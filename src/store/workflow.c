@@ -190,9 +190,126 @@ compare_versions(text *a, text *b)
 	return (*x != '\0') - (*y != '\0');
 }
 
+/*
+ * Within a batch a definition is looked up once; it is then as old as the batch. Only
+ * the last few, and of workflows only versions that are named.
+ */
+#define REMEMBERED 8
+
+typedef struct Remembered
+{
+	text	   *namespace;
+	text	   *name;
+	text	   *version;		/* NULL: a handler */
+	bool		found;
+	DurableWorkflow workflow;
+	DurableHandler handler;
+} Remembered;
+
+static Remembered remembered[REMEMBERED];
+static int	nremembered = 0;
+static uint64 remembered_in = 0;
+
+static Remembered *
+recall(const text *namespace, const text *name, const text *version)
+{
+	MemoryContext context;
+	uint64		current = durable_batch_current(&context);
+
+	for (int i = 0; current != 0 && current == remembered_in && i < Min(nremembered, REMEMBERED); i++)
+	{
+		if (durable_text_same(remembered[i].name, name) &&
+			durable_text_same(remembered[i].namespace, namespace) &&
+			(version == NULL) == (remembered[i].version == NULL) &&
+			(version == NULL || durable_text_same(remembered[i].version, version)))
+			return &remembered[i];
+	}
+	return NULL;
+}
+
+static text *
+keep_text(text *value)
+{
+	return value == NULL ? NULL : DatumGetTextPCopy(PointerGetDatum(value));
+}
+
+/* The one to fill; NULL outside a batch. */
+static Remembered *
+remember(text *namespace, text *name, text *version, bool found, MemoryContext *context)
+{
+	uint64		current = durable_batch_current(context);
+	MemoryContext before;
+	Remembered *entry;
+
+	if (current == 0)
+		return NULL;
+	if (current != remembered_in)
+		nremembered = 0;
+	remembered_in = current;
+	before = MemoryContextSwitchTo(*context);
+	entry = &remembered[nremembered++ % REMEMBERED];
+	entry->namespace = keep_text(namespace);
+	entry->name = keep_text(name);
+	entry->version = keep_text(version);
+	entry->found = found;
+	MemoryContextSwitchTo(before);
+	return entry;
+}
+
+static bool find_workflow(text *namespace, text *name, text *version, DurableWorkflow *workflow);
+static bool find_handler(text *namespace, text *name, DurableHandler *handler);
+
 bool
 durable_workflow_find(text *namespace, text *name, text *version,
 					  DurableWorkflow *workflow)
+{
+	Remembered *entry = version == NULL ? NULL : recall(namespace, name, version);
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context = before;
+	bool		found;
+
+	if (entry != NULL)
+	{
+		if (entry->found)
+			*workflow = entry->workflow;
+		return entry->found;
+	}
+	if (version != NULL && durable_batch_current(&context) != 0)
+		MemoryContextSwitchTo(context);
+	found = find_workflow(namespace, name, version, workflow);
+	MemoryContextSwitchTo(before);
+	entry = version == NULL ? NULL : remember(namespace, name, version, found, &context);
+	if (entry != NULL && found)
+		entry->workflow = *workflow;
+	return found;
+}
+
+bool
+durable_handler_find(text *namespace, text *name, DurableHandler *handler)
+{
+	Remembered *entry = recall(namespace, name, NULL);
+	MemoryContext before = CurrentMemoryContext;
+	MemoryContext context = before;
+	bool		found;
+
+	if (entry != NULL)
+	{
+		if (entry->found)
+			*handler = entry->handler;
+		return entry->found;
+	}
+	if (durable_batch_current(&context) != 0)
+		MemoryContextSwitchTo(context);
+	found = find_handler(namespace, name, handler);
+	MemoryContextSwitchTo(before);
+	entry = remember(namespace, name, NULL, found, &context);
+	if (entry != NULL && found)
+		entry->handler = *handler;
+	return found;
+}
+
+static bool
+find_workflow(text *namespace, text *name, text *version, DurableWorkflow *workflow)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -245,8 +362,8 @@ handler_from_row(const DurableRow *row, DurableHandler *handler)
 	policy_from_row(row, &handler->policy);
 }
 
-bool
-durable_handler_find(text *namespace, text *name, DurableHandler *handler)
+static bool
+find_handler(text *namespace, text *name, DurableHandler *handler)
 {
 	DurableProbe probe;
 	DurableRow	row;

@@ -26,6 +26,7 @@
 #include "base/guc.h"
 #include "base/wakeup.h"
 #include "engine/retention.h"
+#include "engine/stalled.h"
 #include "engine/sweep.h"
 #include "store/pause.h"
 #include "store/sweep.h"
@@ -51,6 +52,8 @@
  * last one took. */
 #define RETENTION_US USECS_PER_MINUTE
 #define RETENTION_REST 4
+/* Stalled runs are looked for that often, with the setting. */
+#define STALLED_US USECS_PER_MINUTE
 
 /* One part of the sweep. A part that fails is tried again ever more rarely, and
  * concerns no other. */
@@ -68,6 +71,7 @@ typedef struct Schedule
 	TimestampTz next_net;
 	TimestampTz next_old;
 	TimestampTz next_retention;
+	TimestampTz next_stalled;
 	TimestampTz next_demand;	/* when executors are looked at again by itself */
 	bool		paused;
 	bool		looked;			/* once at least */
@@ -152,7 +156,7 @@ note_failure(Schedule *schedule, int nr, ErrorData *error)
 				errmsg("durable cannot look after a part of its work: %s", durable_parts[nr].name),
 				errdetail_internal("%s", error->message),
 				errhint("It is tried again, ever more rarely; durable.health() tells whether it still fails."),
-				error->context == NULL ? 0 : errcontext("%s", error->context));
+				error->context == NULL ? 0 : (errcontext("%s", error->context)));
 	part->code = error->sqlerrcode;
 	part->next_try = GetCurrentTimestamp() + durable_process_backoff(part->failures);
 	PG_TRY();
@@ -324,6 +328,21 @@ delete_runs(Schedule *schedule)
 			RETENTION_REST * (GetCurrentTimestamp() - since);
 }
 
+static void
+report_stalled(Schedule *schedule)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (durable_stalled_after == 0 || now < schedule->next_stalled)
+		return;
+	durable_process_begin_transaction();
+	MemoryContextSwitchTo(schedule->context);
+	durable_stalled_report(durable_stalled_after);
+	CommitTransactionCommand();
+	MemoryContextReset(schedule->context);
+	schedule->next_stalled = now + STALLED_US;
+}
+
 /* A clock that was put back does not put off the nets. */
 static void
 follow_clock_back(Schedule *schedule)
@@ -333,6 +352,7 @@ follow_clock_back(Schedule *schedule)
 	schedule->next_net = Min(schedule->next_net, now + NET_US);
 	schedule->next_old = Min(schedule->next_old, now + OLD_US);
 	schedule->next_retention = Min(schedule->next_retention, now + RETENTION_US);
+	schedule->next_stalled = Min(schedule->next_stalled, now + STALLED_US);
 	schedule->next_demand = Min(schedule->next_demand, now + DEMAND_NET_US);
 }
 
@@ -361,6 +381,7 @@ look(Schedule *schedule)
 		schedule->dead = schedule->dead || !schedule->looked || (reasons & SCHEDULER_LOOK_DEAD) != 0;
 		more = move_what_is_due(schedule);
 		delete_what_is_old(schedule);
+		report_stalled(schedule);
 		schedule->looked = true;
 		schedule->next_net = GetCurrentTimestamp() + NET_US;
 	}

@@ -4,19 +4,19 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(49);
+SELECT plan(53);
 
-SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'last_sweep', 'lease', 'namespace_access', 'queue', 'retention_archive', 'retention_due', 'retention_member', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'sweep_failure', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'dead_letter', 'handler', 'identity', 'last_sweep', 'lease', 'namespace_access', 'queue', 'quota', 'retention_archive', 'retention_due', 'retention_member', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'sweep_failure', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
-SELECT views_are('durable', ARRAY['queues', 'retention', 'retention_failures', 'retention_match', 'schedules']);
+SELECT views_are('durable', ARRAY['queues', 'retention', 'retention_failures', 'retention_match', 'schedules', 'singletons']);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
 	'every table has a comment');
-SELECT is((SELECT reloptions FROM pg_class WHERE oid = v::regclass), ARRAY['security_invoker=true'], v || ' reads with the caller''s rights') FROM unnest('{durable.schedules,durable.retention,durable.retention_failures}'::text[]) v;
+SELECT is((SELECT reloptions FROM pg_class WHERE oid = v::regclass), ARRAY['security_invoker=true'], v || ' reads with the caller''s rights') FROM unnest('{durable.schedules,durable.singletons,durable.retention,durable.retention_failures}'::text[]) v;
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND relpersistence <> 'p' $$, 'every table is logged');
 
 -- pg_dump: the data of users, and nothing that only this server can mean
 SELECT set_eq($$ SELECT c.relname::text FROM pg_extension e, unnest(e.extconfig) t(oid) JOIN pg_class c ON c.oid = t.oid WHERE e.extname = 'durable' $$,
-	ARRAY['checkpoint', 'handler', 'identity', 'namespace_access', 'queue', 'retention_archive', 'retention_due', 'retention_member', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'lease_seq', 'waiter', 'worker_pause', 'workflow'],
+	ARRAY['checkpoint', 'dead_letter', 'handler', 'identity', 'lease_seq', 'namespace_access', 'queue', 'quota', 'retention_archive', 'retention_due', 'retention_member', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'task', 'task_deadline', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'waiter', 'worker_pause', 'workflow'],
 	'dumped are tasks, results, settings and the sequences; not leases and heartbeats');
 SELECT is_empty($$ SELECT unnest(extcondition) FROM pg_extension WHERE extname = 'durable' EXCEPT VALUES ('') $$, 'dumped completely');
 -- pg_upgrade refuses a column of any reg* type but these three
@@ -57,8 +57,11 @@ SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND 
 	('schedule', 'schedule_last_window', 'CREATE INDEX schedule_last_window ON durable.schedule USING btree (last_window DESC NULLS LAST)'),
 	('signal_buffer', 'signal_buffer_created_at', 'CREATE INDEX signal_buffer_created_at ON durable.signal_buffer USING btree (created_at)'),
 	('retention_due', 'retention_due_pkey', 'CREATE UNIQUE INDEX retention_due_pkey ON durable.retention_due USING btree (look_at, run)'),
+	('dead_letter', 'dead_letter_pkey', 'CREATE UNIQUE INDEX dead_letter_pkey ON durable.dead_letter USING btree (namespace)'),
 	('retention_member', 'retention_member_pkey', 'CREATE UNIQUE INDEX retention_member_pkey ON durable.retention_member USING btree (policy, created_at, run)'),
 	('retention_archive', 'retention_archive_next', 'CREATE INDEX retention_archive_next ON durable.retention_archive USING btree (policy, not_before)'),
+	('singleton', 'singleton_order', 'CREATE UNIQUE INDEX singleton_order ON durable.singleton USING btree (namespace, workflow, key, state, run)'),
+	('quota', 'quota_pkey', 'CREATE UNIQUE INDEX quota_pkey ON durable.quota USING btree (namespace, key, run)'),
 	('run_log', 'run_log_pkey', 'CREATE UNIQUE INDEX run_log_pkey ON durable.run_log USING btree (run, seq, number)'),
 	('task_result', 'task_result_unread', 'CREATE INDEX task_result_unread ON durable.task_result USING btree (namespace, name, finished_at, id) WHERE (lease_id IS NULL)')
 ) i (tab, name, def);
@@ -75,10 +78,10 @@ SELECT is_empty($$ SELECT c.oid::regclass, a.privilege_type FROM pg_class c, acl
 	WHERE c.relnamespace = 'durable'::regnamespace AND a.grantee <> c.relowner $$, 'no privilege on a table or sequence for anybody, PUBLIC included');
 SELECT is_empty($$ SELECT nspacl FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'durable' AND a.grantee <> n.nspowner $$, 'nor on the schema');
 SELECT set_eq($$ SELECT relname::text FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relrowsecurity $$,
-	ARRAY['checkpoint', 'handler', 'lease', 'queue', 'retention_archive', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow'], 'row security on everything that "read" opens');
+	ARRAY['checkpoint', 'dead_letter', 'handler', 'lease', 'queue', 'quota', 'retention_archive', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow'], 'row security on everything that "read" opens');
 SELECT set_eq($$ SELECT tablename::text, policyname::text, permissive, cmd, roles::text FROM pg_policies WHERE schemaname = 'durable' $$,
 	$$ SELECT t, 'namespace_read' AS policy, 'PERMISSIVE' AS permissive, 'SELECT' AS cmd, '{public}' AS roles
-	     FROM unnest('{checkpoint,handler,lease,queue,retention_archive,retention_policy,retention_state,run,run_log,schedule,signal_buffer,task,task_deadline,task_delayed,task_progress,task_ready,task_result,waiter,workflow}'::text[]) t $$, 'one policy each, for SELECT');
+	     FROM unnest('{checkpoint,dead_letter,handler,lease,queue,quota,retention_archive,retention_policy,retention_state,run,run_log,schedule,signal_buffer,singleton,task,task_deadline,task_delayed,task_progress,task_ready,task_result,waiter,workflow}'::text[]) t $$, 'one policy each, for SELECT');
 SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal AND tgtype & 1 = 1 $$, 'no row triggers');
 SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid

@@ -6,7 +6,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(51);
+SELECT plan(52);
 
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.set_traps() RETURNS int LANGUAGE plpgsql AS $$
@@ -82,6 +82,7 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('SELECT durable.complete(c.task_id, c.token, ''{}'') FROM durable.claim(''{a}'') c', 'complete'),
 	('SELECT durable.complete_many(c.token, ARRAY[c.task_id]) FROM durable.claim(''{a}'') c', 'complete_many'),
 	('SELECT durable.settle_and_claim(c.task_id, c.token, NULL, ''{a}'') FROM durable.claim(''{a}'') c', 'settle_and_claim'),
+	('SELECT durable.exchange(pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object(''task_id'', c.task_id, ''token'', c.token)), ''{a}'') FROM durable.claim(''{a}'') c', 'exchange'),
 	('SELECT durable.ack_results(c.token, ARRAY[c.task_id]) FROM durable.claim_results(''{a}'', 1) c', 'claim_results, ack_results'),
 	('CALL durable.wait_for_work(''{a}'', ''0'')', 'wait_for_work'),
 	('CALL durable.wait_and_claim(''{a}'', timeout => ''0'')', 'wait_and_claim'),

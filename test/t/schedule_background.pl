@@ -87,6 +87,8 @@ goes_on($origin, 'postgres', 'with a standby');
 $origin->wait_for_catchup($standby, 'replay', $origin->lsn('write'));
 my $replayed = fires($standby, 'second');
 cmp_ok($replayed, '>', 0, 'the standby shows what was fired');
+is($standby->safe_psql('second', q{SELECT string_agg(name, ' ') FROM durable.health() WHERE level <> 'ok' AND name NOT IN ('last_sweep', 'worker_slots')}), '', 'and health() works there');
+is($standby->safe_psql('second', q{SELECT count(*) >= 0 FROM durable.queues}), 't', 'so do the queues');
 crash($origin);
 $standby->promote;
 goes_on($standby, $_, 'promoted') for qw(postgres second);

@@ -73,9 +73,30 @@ ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM durable.worker
 $node->safe_psql('postgres', q{SELECT durable.dispatch('e', priority => 98, run_at => clock_timestamp() + interval '1 ms') FROM generate_series(1, 2) n});
 $node->safe_psql('postgres', q{SELECT pg_sleep(0.01); BEGIN; SELECT durable.sweep(); PREPARE TRANSACTION 'noted'});
 is($node->safe_psql('postgres', q{SELECT s -> 'failed' FROM durable.sweep() s}), 1, 'a sweep that cannot note its failure does not wait');
+is($node->safe_psql('postgres', q{SELECT level, detail -> 0 ->> 'gid' FROM durable.health('{"snapshot_age": [0, 1e9]}') WHERE name = 'snapshot_age'}), 'warn|noted', 'health() knows the prepared transaction');
+is($node->safe_psql('postgres', q{SELECT detail ->> 'prepared' >= '0' FROM durable.health() WHERE name = 'xmin_age'}), 't', 'by its age, too');
 $node->safe_psql('postgres', q{COMMIT PREPARED 'noted'; DROP INDEX durable.only_one});
 is($node->safe_psql('postgres', q{SELECT s -> 'failed', s -> 'promoted' FROM durable.sweep() s}), '0|2', 'and all is well again');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM durable.sweep_failure'), 0, 'nothing is left of it');
 
+# and a session that keeps its snapshot
+$holder->query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$holder->query('SELECT count(*) FROM durable.task');
+is($node->safe_psql('postgres', q{SELECT level, detail -> 0 -> 'pid' FROM durable.health('{"snapshot_age": [0, 1e9]}') WHERE name = 'snapshot_age'}), 'warn|' . $holder->pid, 'health() knows the session');
+$holder->query('COMMIT');
+ok($node->poll_query_until('postgres', q{SELECT value = 0 FROM durable.health() WHERE name = 'snapshot_age'}), 'until it ends');
+
+# no worker, and nobody sweeps
+$node->safe_psql('postgres', q{UPDATE durable.last_sweep SET at = at - interval '1 hour'});
+is(health('last_sweep') =~ /^(\w+)/ ? $1 : '', 'critical', 'nobody sweeps');
+$node->safe_psql('postgres', 'SELECT durable.sweep()');
+like(health('last_sweep'), qr/^ok\|.*"by": "/, 'somebody does');
+
+# a server that has no room for workers
+$node->safe_psql('postgres', $_) for 'ALTER SYSTEM RESET durable.background', 'ALTER SYSTEM SET max_worker_processes = 2';
+$node->restart;
+ok($node->poll_query_until('postgres', q{SELECT level = 'critical' FROM durable.health() WHERE name = 'worker_slots'}), 'no place for a worker is left');
+
+unlike(slurp_file($node->logfile), qr/\(null\)/, 'what is logged is complete');
 $node->stop;
 done_testing();

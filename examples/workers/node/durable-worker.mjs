@@ -12,6 +12,8 @@
 import pg from 'pg';
 import { randomUUID } from 'node:crypto';
 
+/* Calls that hand in and claim, at once: while the server is at one the worker prepares the next. */
+const FLIGHTS = 2;
 const EPOCH_2000_US = 946684800000000;
 
 /** A step, signal or child that failed: code, details and so on are what was recorded. */
@@ -49,6 +51,15 @@ function errorJson(error) {
   return json;
 }
 
+function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, timeoutMs, pickupTimeoutMs, queue, priority } = {}) {
+  return {
+    retries, backoff_ms: backoffMs, backoff_kind: backoffKind, backoff_max_ms: backoffMaxMs,
+    jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority,
+  };
+}
+
+const isPending = (recorded) => !recorded || recorded.status === 'pending';
+
 // ------------------------------------------------------------------ a turn --
 
 /** What a body sees. Each function but log() takes one position of the history. */
@@ -63,22 +74,32 @@ class Context {
   #turn;
 
   /** Dispatch a step to whoever serves its name, and wait for the result. */
-  step(name, input, { retries, backoffMs, backoffKind, backoffMaxMs, jitter, timeoutMs, pickupTimeoutMs, queue, priority } = {}) {
-    return this.#turn.wait('step', name, {
-      type: 'call', name, input, retries, backoff_ms: backoffMs, backoff_kind: backoffKind,
-      backoff_max_ms: backoffMaxMs, jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority,
-    });
-  }
+  step(name, input, options) { return this.#turn.wait('step', name, { type: 'call', name, input, ...stepOptions(options) }); }
 
-  /** The same step for many inputs; all results, or the first failure in their order. */
-  async stepAll(name, inputs, options) {
-    const first = this.#turn.next;
-    const steps = inputs.map((input) => this.step(name, input, options));
-    if (steps.length > 1) this.#turn.fans.push([first, first + steps.length - 1]);
-    const settled = await Promise.allSettled(steps);
+  /** Dispatch a step and go on; the handle for await(), awaitAll() and awaitAny(). */
+  stepAsync(name, input, options) { return this.#turn.ask(name, { type: 'call', name, input, ...stepOptions(options) }); }
+
+  await(handle) { return this.#turn.outcomeOf(handle); }
+
+  /** All results, or the first failure in their order. */
+  async awaitAll(handles) {
+    const [first, last] = [Math.min(...handles), Math.max(...handles)];
+    if (handles.length > 1 && last - first === handles.length - 1) this.#turn.fans.push([first, last]);
+    const settled = await Promise.allSettled(handles.map((handle) => this.await(handle)));
     const failed = settled.find((result) => result.status === 'rejected');
     if (failed) throw failed.reason;
     return settled.map((result) => result.value);
+  }
+
+  /** The first of the handles, in their order, that has ended. Nothing else may go on beside it. */
+  awaitAny(handles) { return this.#turn.any(handles); }
+
+  /**
+   * The same step for many inputs, at most maxInFlight at a time. mode: 'wait_all' gives all results or raises the
+   * first failure in their order, 'fail_fast' does not wait for the rest, 'settled' gives { status, value or error } of each.
+   */
+  stepAll(name, inputs, { mode = 'wait_all', maxInFlight, ...options } = {}) {
+    return this.#turn.fan(name, inputs, { mode, max_in_flight: maxInFlight, ...stepOptions(options) });
   }
 
   /** Run a function here. It is recorded before the turn ends, and may run again if that fails. */
@@ -90,6 +111,9 @@ class Context {
   transaction(name, fn, { input } = {}) {
     return this.#turn.local(name, input, fn, { retries: 1, transaction: true });
   }
+
+  /** What fn gives, recorded with the turn: for what a body may not decide by itself. */
+  sideEffect(fn) { return this.#turn.record('local', 'sideEffect', () => ({ type: 'record_step', name: 'sideEffect', output: fn() ?? null })); }
 
   sleep(ms) { return this.#turn.wait('sleep', 'sleep', { type: 'sleep', ms }); }
 
@@ -127,7 +151,7 @@ class Context {
 
   /** true for runs that come here with the changed code, false for those that were past it. */
   patched(id) {
-    const recorded = this.#turn.history.get(this.#turn.next);
+    const recorded = this.#turn.recorded(this.#turn.next);
     if (recorded && !(recorded.kind === 'value' && recorded.name.startsWith('patch:'))) return false;
     this.#turn.record('value', `patch:${id}`, { type: 'patched', id });
     return true;
@@ -160,12 +184,17 @@ class Context {
 
 /** One replay of a body, from its beginning to where nothing can go on. */
 class Turn {
-  constructor(worker, task, history) {
-    Object.assign(this, { worker, task, history, next: 0, commands: [], fans: [], busy: 0, fatal: null, started: performance.now() });
-    this.historyEnd = task.input.history_end;
+  /** follows: { known, historyEnd }, when no turn was claimed for it but a step of the last one has ended here. */
+  constructor(worker, task, history, follows = null) {
+    Object.assign(this, { worker, task, history, follows, next: 0, commands: [], fans: [], busy: 0, fatal: null, started: performance.now() });
+    this.historyEnd = follows?.historyEnd ?? task.input.history_end;
+    this.known = new Map(follows?.known);   // what has been recorded since the history was handed out
+    this.open = new Map();         // what was asked for and nobody waits for
     this.blocked = new Set();
     this.ended = new Promise((resolve) => { this.end = resolve; });
   }
+
+  recorded(seq) { return this.known.get(seq) ?? this.history.get(seq); }
 
   clock() { return this.task.input.now + (performance.now() - this.started); }
 
@@ -173,12 +202,14 @@ class Turn {
   take(kind, name) {
     if (this.fatal) throw new RunFailed('the run has failed');
     const seq = this.next++;
-    const recorded = this.history.get(seq);
-    if (recorded && (recorded.kind !== kind || recorded.name !== name)) {
-      this.fatal = new NonDeterminism(this.task.run_id, seq, kind, name, recorded);
-      throw this.fatal;
-    }
+    const recorded = this.recorded(seq);
+    if (recorded && (recorded.kind !== kind || recorded.name !== name)) throw this.mismatch(seq, kind, name, recorded);
     return { seq, recorded };
+  }
+
+  mismatch(seq, kind, name, recorded) {
+    this.fatal = new NonDeterminism(this.task.run_id, seq, kind, name, recorded);
+    return this.fatal;
   }
 
   /** Something that is known at once, and recorded with the turn. */
@@ -187,25 +218,85 @@ class Turn {
     if (recorded) return recorded.output;
     const made = typeof command === 'function' ? command() : command;
     this.commands.push({ ...made, seq });
-    return made.value;
+    const output = made.value ?? made.output;
+    this.known.set(seq, { kind, name, status: 'completed', output });
+    return output;
   }
 
   /** Something that the run waits for, unless its outcome is there. */
   async wait(kind, name, command) {
     const { seq, recorded } = this.take(kind, name);
-    if (recorded?.status === 'completed') return recorded.output;
-    if (recorded?.status === 'failed') throw new StepFailed(recorded.error);
-    this.commands.push({ ...command, seq });
-    this.blocked.add(seq);
+    if (!isPending(recorded)) return this.outcome(recorded);
+    return this.block([{ ...command, seq }]);
+  }
+
+  outcome(recorded) {
+    if (recorded.status !== 'completed') throw new StepFailed(recorded.error);
+    return recorded.output;
+  }
+
+  /** The body stands here until a later turn. */
+  block(commands) {
+    for (const command of commands) {
+      if (!this.blocked.has(command.seq)) this.commands.push(command);
+      this.blocked.add(command.seq);
+      this.open.delete(command.seq);
+    }
     this.look();
     return new Promise(() => {});
+  }
+
+  /** Something with an outcome that somebody may wait for, or nobody. */
+  ask(name, command) {
+    const { seq, recorded } = this.take('step', name);
+    if (isPending(recorded)) this.open.set(seq, { ...command, seq });
+    return seq;
+  }
+
+  async outcomeOf(handle) {
+    const recorded = this.recorded(handle);
+    if (!isPending(recorded)) return this.outcome(recorded);
+    return this.block([this.open.get(handle)].filter(Boolean));
+  }
+
+  async any(handles) {
+    const { seq, recorded } = this.take('value', 'await_any');
+    if (recorded) return recorded.output;
+    const ended = handles.find((handle) => !isPending(this.recorded(handle)));
+    if (ended === undefined) {
+      this.chooses = true;
+      return this.block(handles.map((handle) => this.open.get(handle)).filter(Boolean));
+    }
+    this.commands.push({ type: 'await_any', seq, handle: ended });
+    this.known.set(seq, { kind: 'value', name: 'await_any', status: 'completed', output: ended });
+    return ended;
+  }
+
+  async fan(name, inputs, options) {
+    if (inputs.length === 0) return [];
+    const steps = inputs.map(() => this.take('step', name));
+    const [{ seq }] = steps;
+    const missing = steps.find(({ recorded }) => !recorded);
+    // the whole fan was recorded at once: a longer one is another
+    if (missing && steps[0].recorded) throw this.mismatch(missing.seq, 'step', name, { kind: 'another', name: 'fan' });
+    const failed = steps.find(({ recorded }) => recorded?.status === 'failed');
+    const pending = steps.filter(({ recorded }) => isPending(recorded));
+    const given = missing ? { inputs } : { count: inputs.length };
+    if (pending.length > 0 && !(failed && options.mode === 'fail_fast')) return this.block([{ type: 'call_all', seq, name, ...given, ...options }]);
+    if (pending.length > 0) this.commands.push({ type: 'call_off', seq, name, count: inputs.length });
+    for (const step of pending) this.known.set(step.seq, { kind: 'step', name, status: 'cancelled' });
+    if (options.mode === 'settled') {
+      return steps.map(({ recorded: { status, output, error } }) => (status === 'completed' ? { status, value: output ?? null } : { status: 'failed', error }));
+    }
+    if (failed) throw new StepFailed(failed.recorded.error);
+    return steps.map(({ recorded }) => recorded.output);
   }
 
   /** A step that is executed here. */
   async local(name, input, fn, { retries, backoffMs, transaction }) {
     const { seq, recorded } = this.take('local', name);
-    if (recorded?.status === 'completed') return recorded.output;
-    if (recorded?.status === 'failed') throw new StepFailed(recorded.error);
+    if (!isPending(recorded)) return this.outcome(recorded);
+    if (this.follows) { this.end({ status: 'claim' }); return await new Promise(() => {}); }
     this.busy++;
     try {
       return await (transaction ? this.worker.stepInTransaction(this.task, seq, name, input, fn)
@@ -232,6 +323,7 @@ class Turn {
       (error) => ({ status: 'failed', error: errorJson(error) }));
     const outcome = await Promise.race([finished, this.ended]);
     if (this.fatal instanceof NonDeterminism) return { status: 'failed', error: errorJson(this.fatal), commands: [] };
+    for (const [seq, command] of this.open) if (!this.recorded(seq)) this.commands.push({ ...command, await: false });
     const decision = { ...outcome, commands: this.commands };
     if (this.fatal) decision.commands.push(this.fatal);
     // one fan is all that the run waits for: wake it when the fan is done
@@ -243,53 +335,35 @@ class Turn {
 
 // --------------------------------------------------------------- the worker --
 
-/** Sends what comes while the last batch is under way as the next batch. */
-class Batcher {
-  constructor(send) { this.send = send; this.queue = []; this.sending = null; }
-
-  add(item) {
-    return new Promise((resolve, reject) => {
-      this.queue.push({ item, resolve, reject });
-      this.sending ??= this.#flush().finally(() => { this.sending = null; });
-    });
-  }
-
-  async #flush() {
-    await null;
-    while (this.queue.length > 0) {
-      const batch = this.queue.splice(0);
-      try {
-        const results = await this.send(batch.map((entry) => entry.item));
-        batch.forEach((entry, i) => entry.resolve(results[i]));
-      } catch (error) {
-        // one of them may be in the way of the others
-        if (batch.length === 1) batch[0].reject(error);
-        else for (const entry of batch) await this.send([entry.item]).then(([result]) => entry.resolve(result), entry.reject);
-      }
-    }
-  }
-}
+/** A handler (client, input, task) whose writes with the client are committed together with the step's result. */
+export function inTransaction(handler) { return Object.assign((...args) => handler(...args), { transaction: true }); }
 
 export class Worker {
   /**
    * workflows: name, or name@version → body; handlers: name of a step or task → async (input, task) → output.
+   * concurrency: bodies and handlers at once; prefetch: tasks that are claimed at most while they are quick.
    * history: turns come with that many checkpoints, and the worker keeps the histories of
    * the last runs; needs the privilege read. null: with all of them.
    */
   constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${process.pid}`,
-    concurrency = 10, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 1000, log = console.error } = {}) {
-    Object.assign(this, { workflows, handlers, namespace, name, concurrency, leaseMs, pollMs, history, keepRuns, log });
+    concurrency = 10, prefetch = 48 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, log = console.error } = {}) {
+    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
-    this.pool = new pg.Pool({ ...connection, max: 5 });
+    this.stepQueues = this.queues.filter((queue) => queue in handlers);
+    this.pool = new pg.Pool({ ...connection, max: 6 });
     this.pool.on('error', (error) => this.log('connection lost:', error.message));
     // token and task_id → { task, abort, done }: a run has one task for all its turns, and the
     // next may be claimed before this one is forgotten
     this.held = new Map();
-    this.working = 0;              // of them, those that are not done but for telling the database
+    this.waiting = [];             // of them, those that have not begun
+    this.working = 0;              // and those that are at it
+    this.asked = 0;                // how many more claims are under way for
+    this.outbox = [];              // what is done and not handed in
+    this.flights = 0;              // exchanges under way
+    this.pace = 0;                 // how many tasks such a one handed in
+    this.warm = new Map();         // run_id → the turn that waits for a step which this worker serves
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
     this.running = false;
-    this.decisions = new Batcher((items) => this.#decide(items));
-    this.outcomes = new Batcher((items) => this.#complete(items));
   }
 
   start() {
@@ -303,58 +377,87 @@ export class Worker {
   /** Finish what is under way for at most graceMs, then hand the rest back. */
   async stop({ graceMs = 10000 } = {}) {
     this.running = false;
+    await this.#release(this.waiting.splice(0));
     this.wake?.();
     await this.loop;
     let timer;
     await Promise.race([
-      Promise.all([...this.held.values()].map((entry) => entry.done)),
+      (async () => { while (this.held.size > 0) await Promise.all([...this.held.values()].map((entry) => entry.done)); })(),
       new Promise((resolve) => { timer = setTimeout(resolve, graceMs); })]);
     clearTimeout(timer);
     clearInterval(this.renewal);
     clearInterval(this.beat);
-    for (const { task, abort } of this.held.values()) {
-      abort.abort();
-      await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [task.token, task.task_id]);
-    }
+    for (const { abort } of this.held.values()) abort.abort();
+    await this.#release([...this.held.values()]);
     await this.pool.end();
+  }
+
+  async #release(entries) {
+    for (const entry of entries) {
+      this.held.delete(entry.key);
+      await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [entry.task.token, entry.task.task_id]);
+    }
   }
 
   // ---- claiming
 
+  /** How many tasks to ask for: as many as there is room for, and as will be done meanwhile. */
+  #room() {
+    if (!this.running) return 0;
+    const wanted = this.concurrency + 2 * this.pace - this.waiting.length - this.working;
+    return Math.max(0, Math.min(wanted, this.prefetch - this.held.size) - this.asked);
+  }
+
+  /** Waits for work while there is nothing to hand in: an exchange claims, too. */
   async #poll() {
     let failures = 0;
     while (this.running) {
-      const free = Math.min(this.concurrency - this.working, 4 * this.concurrency - this.held.size);
-      if (free <= 0) {
+      const room = this.#room();
+      if (room === 0 || this.flights > 0 || this.outbox.length > 0) {
         await new Promise((resolve) => { this.wake = resolve; });
         continue;
       }
+      this.asked += room;
       try {
         const { rows: [{ tasks }] } = await this.pool.query({
           name: 'claim', text: 'CALL durable.wait_and_claim($1, $2, $3, $4, $5, $6, NULL, $7)',
-          values: [this.queues, free, `${this.leaseMs} ms`, `${this.pollMs} ms`, this.name, this.namespace, this.history] });
+          values: [this.queues, room, `${this.leaseMs} ms`, `${this.pollMs} ms`, this.name, this.namespace, this.history] });
         failures = 0;
-        for (const task of tasks ?? []) this.#take(task);
+        this.asked -= room;
+        this.#take(tasks);
       } catch (error) {
+        this.asked -= room;
         this.log('claim failed:', error.message);
         await new Promise((resolve) => { setTimeout(resolve, Math.min(100 * 2 ** failures++, 10000)); });
       }
     }
   }
 
-  #take(task) {
-    const abort = new AbortController();
-    const entry = { task, abort };
-    const key = `${task.token} ${task.task_id}`;
-    this.held.set(key, entry);
+  #take(tasks) {
+    for (const task of tasks ?? []) {
+      const entry = { key: `${task.token} ${task.task_id}`, task, get abort() { return (this.aborter ??= new AbortController()); } };
+      entry.done = new Promise((resolve) => { entry.finish = resolve; });
+      this.held.set(entry.key, entry);
+      this.waiting.push(entry);
+    }
+    if (!this.running) this.#release(this.waiting.splice(0)).catch(() => {});
+    this.#begin();
+  }
+
+  #begin() {
+    while (this.working < this.concurrency && this.waiting.length > 0) this.#execute(this.waiting.shift());
+  }
+
+  #execute(entry) {
+    const { task } = entry;
     this.working++;
     entry.worked = () => {
       if (entry.free) return;
       entry.free = true;
       this.working--;
-      this.wake?.();
+      this.#begin();
     };
-    entry.done = (task.kind === 'turn' ? this.#turn(entry) : this.#step(entry))
+    (task.kind === 'turn' ? this.#turn(entry) : this.#step(entry))
       .catch((error) => {
         this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}:`, error.message);
         // whatever it was, another attempt may do better
@@ -362,22 +465,116 @@ export class Worker {
       })
       .finally(() => {
         entry.worked();
-        this.held.delete(key);
+        this.held.delete(entry.key);
+        entry.finish();
         this.wake?.();
       });
   }
 
+  // ---- handing in
+
+  /** What became of it: 0 the claim was lost, 1 settled, 2 the decision after the step was applied, too. */
+  #handIn(item) {
+    return new Promise((resolve, reject) => {
+      this.outbox.push({ item, resolve, reject });
+      if (this.outbox.length === 1) setImmediate(() => this.#flush());
+    });
+  }
+
+  /** … and something else instead when the database cannot take it: it is too large, or has a character that jsonb has not. */
+  async #handInOr(item, instead) {
+    try {
+      return await this.#handIn(item);
+    } catch (error) {
+      if (!/^(22|54)/.test(error.code)) throw error;
+      return this.#handIn({ task_id: item.task_id, token: item.token, ...instead(errorJson(error)) });
+    }
+  }
+
+  /** All that is done in one call, which brings the next tasks. Two of them at once keep both sides busy. */
+  async #flush() {
+    if (this.outbox.length === 0 || this.flights === FLIGHTS) return;
+    const share = Math.max(this.concurrency, Math.ceil(this.outbox.length / (FLIGHTS - this.flights)));
+    const batch = this.outbox.splice(0, share);
+    if (this.outbox.length > 0) setImmediate(() => this.#flush());
+    this.flights++;
+    try {
+      await this.#exchange(batch);
+    } catch (error) {
+      // one of them may be in the way of the others
+      if (batch.length === 1) batch[0].reject(error);
+      else for (const one of batch) await this.#exchange([one]).catch(one.reject);
+    }
+    this.flights--;
+    this.pace = Math.max(batch.length, Math.floor(this.pace / 2));
+    this.wake?.();
+    setImmediate(() => this.#flush());
+  }
+
+  async #exchange(batch) {
+    const room = this.#room();
+    // what was begun goes on before more is begun, if there is any of it
+    const narrow = 2 * this.warm.size >= Math.min(this.prefetch, this.keepRuns) && !this.broad;
+    this.asked += room;
+    try {
+      const { rows: [{ results, tasks }] } = await this.pool.query({
+        name: 'exchange', text: 'SELECT * FROM durable.exchange($1, $2, $3, $4, $5, $6, $7)',
+        values: [JSON.stringify(batch.map(({ item }) => item)), narrow ? this.stepQueues : this.queues, room,
+          `${this.leaseMs} ms`, this.name, this.namespace, this.history] });
+      this.broad = narrow && (tasks?.length ?? 0) < room;
+      batch.forEach(({ resolve }, i) => resolve(results[i]));
+      this.#take(tasks);
+    } finally {
+      this.asked -= room;
+    }
+  }
+
   // ---- turns
 
+  #bodyOf({ workflow, version }) { return this.workflows[`${workflow}@${version}`] ?? this.workflows[workflow]; }
+
   async #turn({ task, worked }) {
-    const { workflow, version } = task.input;
-    const body = this.workflows[`${workflow}@${version}`] ?? this.workflows[workflow];
+    const { workflow } = task.input;
+    const body = this.#bodyOf(task.input);
     let decision = { status: 'failed', error: { message: `this worker has no workflow "${workflow}"`, code: 'no_workflow' } };
-    if (body) decision = await new Turn(this, task, await this.#historyOf(task)).run(body);
+    let turn;
+    if (body) {
+      turn = new Turn(this, task, await this.#historyOf(task));
+      decision = await turn.run(body);
+    }
     worked();
     if (decision.lost) return;
     if (decision.status !== 'continue') this.kept.delete(task.run_id);
-    if (!await this.decisions.add({ task, decision })) this.lost(task);
+    this.#keepWarm(turn, decision);
+    if (await this.#handInOr({ task_id: task.task_id, token: task.token, decision }, (error) => ({ decision: { status: 'failed', error } })) === 0) {
+      this.warm.delete(task.run_id);
+      this.lost(task);
+    }
+  }
+
+  /** Where all that a run waits for is one step that this worker serves, it may decide at once what comes after. */
+  #keepWarm(turn, decision) {
+    if (decision.status !== 'continue' || turn.blocked.size !== 1 || turn.chooses) return;
+    const [seq] = turn.blocked;
+    const command = decision.commands.find((c) => c.seq === seq && c.type === 'call');
+    if (!command || !this.stepQueues.includes(command.name)) return;
+    this.warm.set(turn.task.run_id, { turn, seq, known: turn.known, historyEnd: Math.max(turn.historyEnd, turn.next) });
+    if (this.warm.size > this.keepRuns) this.warm.delete(this.warm.keys().next().value);
+  }
+
+  /** The decision that follows from a step's result; undefined: a turn has to be claimed for it. */
+  async #decideAfter(task, output) {
+    const warm = this.warm.get(task.run_id);
+    if (warm?.seq !== task.seq) return undefined;
+    this.warm.delete(task.run_id);
+    warm.known.set(warm.seq, { kind: 'step', name: task.name, status: 'completed', output: output === undefined ? null : JSON.parse(JSON.stringify(output)) });
+    const { task: claimed, history } = warm.turn;
+    const turn = new Turn(this, claimed, history, warm);
+    turn.started = warm.turn.started;
+    const decision = await turn.run(this.#bodyOf(claimed.input));
+    if (decision.status === 'claim') return undefined;
+    this.#keepWarm(turn, decision);
+    return { token: claimed.token, history_end: warm.historyEnd, decision };
   }
 
   async #historyOf(task) {
@@ -400,17 +597,6 @@ export class Worker {
       if (this.kept.size > this.keepRuns) this.kept.delete(this.kept.keys().next().value);
     }
     return known;
-  }
-
-  async #decide(items) {
-    // locks are taken in the order of the rows: the same one everywhere
-    const order = items.map((_, i) => i).sort((a, b) => Number(items[a].task.task_id.slice(1)) - Number(items[b].task.task_id.slice(1)));
-    const { rows } = await this.pool.query({
-      name: 'decide', text: 'SELECT durable.complete_turn(t, k, d) AS applied FROM unnest($1::text[], $2::uuid[], $3::jsonb[]) AS u (t, k, d)',
-      values: [order.map((i) => items[i].task.task_id), order.map((i) => items[i].task.token), order.map((i) => JSON.stringify(items[i].decision))] });
-    const applied = [];
-    order.forEach((i, n) => { applied[i] = rows[n].applied; });
-    return applied;
   }
 
   async localStep(task, seq, name, input, fn, retries, backoffMs) {
@@ -458,34 +644,42 @@ export class Worker {
 
   // ---- steps and tasks
 
-  async #step({ task, abort: { signal }, worked }) {
+  async #step(entry) {
+    const { task, worked } = entry;
     const handler = this.handlers[task.name];
-    let output;
+    if (handler?.transaction) return await this.#stepAndSettle(task, handler);
+    const item = { task_id: task.task_id, token: task.token };
     try {
       if (!handler) throw Object.assign(new Error(`no handler for ${task.name}`), { retryable: false });
-      output = await handler(task.input, { ...task, signal });
+      item.output = await handler(task.input, { ...task, get signal() { return entry.abort.signal; } });
+      item.turn = await this.#decideAfter(task, item.output);
     } catch (error) {
-      if (this.running || !signal.aborted) await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
-      return;
+      if (!this.running && entry.abort.signal.aborted) return;
+      item.error = errorJson(error);
     }
     worked();
-    if (!await this.outcomes.add({ task, output })) this.lost(task);
+    const result = await this.#handInOr(item, (error) => ({ error: { ...error, retryable: false } }));
+    if (result !== 2 && item.turn) this.warm.delete(task.run_id);
+    if (result === 0) this.lost(task);
+  }
+
+  async #stepAndSettle(task, handler) {
+    const client = await this.pool.connect();
+    try {
+      await client.query('BEGIN');
+      const output = await handler(client, task.input, task);
+      const { rows: [{ kept }] } = await client.query('SELECT durable.complete($1, $2, $3) AS kept', [task.task_id, task.token, output === undefined ? null : JSON.stringify(output)]);
+      await client.query(kept ? 'COMMIT' : 'ROLLBACK');
+      if (!kept) this.lost(task);
+    } catch (error) {
+      await client.query('ROLLBACK').catch(() => {});
+      await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
+    } finally {
+      client.release();
+    }
   }
 
   lost(task) { this.log(`${task.kind} ${task.name} of ${task.run_id ?? task.task_id}: refused, the claim was lost`); }
-
-  async #complete(items) {
-    const tokens = Map.groupBy ? Map.groupBy(items, (item) => item.task.token) : items.reduce(
-      (map, item) => map.set(item.task.token, [...(map.get(item.task.token) ?? []), item]), new Map());
-    const settled = new Set();
-    for (const [token, group] of tokens) {
-      const { rows } = await this.pool.query({
-        name: 'complete', text: 'SELECT durable.complete_many($1, $2, $3) AS id',
-        values: [token, group.map(({ task }) => task.task_id), group.map(({ output }) => (output === undefined ? null : JSON.stringify(output)))] });
-      for (const { id } of rows) settled.add(id);
-    }
-    return items.map(({ task }) => settled.has(task.task_id));
-  }
 
   // ---- staying alive
 

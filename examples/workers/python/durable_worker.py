@@ -94,15 +94,18 @@ class Context:
         self._next += 1
         recorded = self._history.get(seq)
         if recorded and (recorded["kind"], recorded["name"]) != (kind, name):
-            raise RunFailed(error={
-                "code": "WF002",
-                "message": f'the history of run "{self.run_id}" does not match its workflow at position {seq}',
-                "detail": f'The body asks for {kind} "{name}"; recorded is {recorded["kind"]} "{recorded["name"]}".'})
+            self._mismatch(seq, kind, name, f'{recorded["kind"]} "{recorded["name"]}"')
         return seq, recorded
+
+    def _mismatch(self, seq, kind, name, recorded):
+        raise RunFailed(error={
+            "code": "WF002",
+            "message": f'the history of run "{self.run_id}" does not match its workflow at position {seq}',
+            "detail": f'The body asks for {kind} "{name}"; recorded is {recorded}.'})
 
     @staticmethod
     def _outcome(recorded):
-        if recorded["status"] == "failed":
+        if recorded["status"] != "completed":
             raise StepFailed(recorded.get("error"))
         return recorded.get("output")
 
@@ -112,7 +115,7 @@ class Context:
         if recorded:
             return recorded.get("output")
         self.commands.append({**command, "seq": seq})
-        return command.get("value")
+        return command.get("value", command.get("output"))
 
     def _ask(self, kind, name, command):
         """Something with an outcome; its handle. It is waited for in _wait()."""
@@ -125,14 +128,20 @@ class Context:
         """The outcomes, or the end of the turn."""
         pending = [handle for handle in handles if handle in self._open]
         if pending:
-            for seq, command in self._open.items():
-                if command["type"] == "call" and seq not in handles:
-                    command["await"] = False
-            self.commands += self._open.values()
             if len(pending) > 1 and max(handles) - min(handles) == len(handles) - 1:
                 self.await_all = [min(handles), max(handles)]
-            raise TurnEnded
+            self._end_turn(handles)
         return [self._outcome(self._history[handle]) for handle in handles]
+
+    def _end_turn(self, handles, command=None):
+        """The turn waits for these, and for what the command asks for."""
+        for seq, asked in self._open.items():
+            if asked["type"] == "call" and seq not in handles:
+                asked["await"] = False
+        self.commands += self._open.values()
+        if command:
+            self.commands.append(command)
+        raise TurnEnded
 
     # ---- what a body calls
 
@@ -140,21 +149,64 @@ class Context:
         """Dispatch a step to whoever serves its name, and wait for the result."""
         return self._wait([self.step_async(name, input, **options)])[0]
 
-    def step_async(self, name, input=None, retries=None, backoff_ms=None, backoff_kind=None,
-                   backoff_max_ms=None, jitter=None, queue=None, priority=None, timeout_ms=None,
-                   pickup_timeout_ms=None):
-        """Dispatch a step and go on; the handle for wait_all()."""
-        return self._ask("step", name, without_none(
-            type="call", name=name, input=input, retries=retries, backoff_ms=backoff_ms, backoff_kind=backoff_kind,
-            backoff_max_ms=backoff_max_ms, jitter=jitter, queue=queue, priority=priority, timeout_ms=timeout_ms,
-            pickup_timeout_ms=pickup_timeout_ms))
+    @staticmethod
+    def _options(retries=None, backoff_ms=None, backoff_kind=None, backoff_max_ms=None, jitter=None, queue=None,
+                 priority=None, timeout_ms=None, pickup_timeout_ms=None):
+        return without_none(retries=retries, backoff_ms=backoff_ms, backoff_kind=backoff_kind, backoff_max_ms=backoff_max_ms,
+                            jitter=jitter, queue=queue, priority=priority, timeout_ms=timeout_ms, pickup_timeout_ms=pickup_timeout_ms)
+
+    def step_async(self, name, input=None, **options):
+        """Dispatch a step and go on; the handle for wait_all() and wait_any()."""
+        return self._ask("step", name, {**without_none(type="call", name=name, input=input), **self._options(**options)})
 
     def wait_all(self, handles):
+        """All results, or the first failure in their order."""
         return self._wait(list(handles))
 
-    def step_all(self, name, inputs, **options):
-        """The same step for many inputs; all results, or the first failure in their order."""
-        return self.wait_all([self.step_async(name, input, **options) for input in inputs])
+    def wait_any(self, handles):
+        """The first of the handles, in their order, that has ended."""
+        seq, recorded = self._take("value", "await_any")
+        if recorded:
+            return recorded["output"]
+        ended = next((handle for handle in handles if handle not in self._open), None)
+        if ended is None:
+            self._end_turn(handles)
+        self.commands.append({"type": "await_any", "seq": seq, "handle": ended})
+        return ended
+
+    def step_all(self, name, inputs, mode="wait_all", max_in_flight=None, **options):
+        """The same step for many inputs, at most max_in_flight at a time. mode: wait_all gives all results or raises
+        the first failure in their order, fail_fast does not wait for the rest, settled gives a dict for each:
+        status, and value or error."""
+        inputs = list(inputs)
+        first = self._next
+        steps = [self._take("step", name)[1] for _ in inputs]
+        if steps and steps[0] and None in steps:
+            # the whole fan was recorded at once: a longer one is another
+            self._mismatch(first + steps.index(None), "step", name, "a shorter fan")
+        failed = [step for step in steps if step and step["status"] == "failed"]
+        pending = [step for step in steps if step is None or step["status"] == "pending"]
+        if pending and not (failed and mode == "fail_fast"):
+            given = {"count": len(inputs)} if steps[0] else {"inputs": inputs}
+            self._end_turn([], {"type": "call_all", "seq": first, "name": name, "mode": mode, **given,
+                                **without_none(max_in_flight=max_in_flight), **self._options(**options)})
+        if pending:
+            self.commands.append({"type": "call_off", "seq": first, "name": name, "count": len(inputs)})
+        if mode == "settled":
+            return [{"status": "completed", "value": step.get("output")} if step["status"] == "completed" else
+                    {"status": "failed", "error": step.get("error")} for step in steps]
+        if failed:
+            raise StepFailed(failed[0].get("error"))
+        return [step.get("output") for step in steps]
+
+    def side_effect(self, function):
+        """What the function gives, recorded with the turn: for what a body may not decide by itself."""
+        seq, recorded = self._take("local", "sideEffect")
+        if recorded:
+            return self._outcome(recorded)
+        output = function()
+        self.commands.append({"type": "record_step", "seq": seq, "name": "sideEffect", "output": output})
+        return output
 
     def local_step(self, name, function, input=None, retries=1, backoff_ms=0):
         """Run a function here. It is recorded before the turn ends, and may run again if that fails."""
@@ -236,6 +288,12 @@ class Context:
 # --------------------------------------------------------------- the worker --
 
 
+def in_transaction(handler):
+    """A handler (cursor, input, task) whose writes with the cursor are committed together with the step's result."""
+    handler.transaction = True
+    return handler
+
+
 class Worker:
     """workflows: name, or name@version -> body(ctx, input); handlers: name of a step or task -> function(input, task).
 
@@ -302,8 +360,9 @@ class Worker:
         while not self.stopping.is_set():
             try:
                 connection = connection if connection and not connection.closed else self._connect()
-                for task in self._claim(connection):
-                    self._execute(connection, task)
+                task = self._claim(connection)
+                while task:
+                    task = self._execute(connection, task)
                 failures = 0
             except psycopg2.Error as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
@@ -313,31 +372,47 @@ class Worker:
             connection.close()
 
     def _claim(self, connection):
-        """At most one task, in self.held; none once the worker is stopping."""
+        """Waits for a task; None when there is none, or the worker is stopping."""
         thread = threading.get_ident()
         self.claiming.add(thread)
         try:
             if self.stopping.is_set():
-                return []
+                return None
             tasks, = self._row(connection, "CALL durable.wait_and_claim(%s, 1, %s, %s, %s, %s, NULL, %s)",
                                self.queues, datetime.timedelta(seconds=self.lease),
                                datetime.timedelta(seconds=self.poll), self.name, self.namespace, self.history)
-            with self.mutex:
-                self.held.update(((task["token"], task["task_id"]), task) for task in tasks or [])
-            return tasks or []
+            return self._hold(tasks)
         finally:
             self.claiming.discard(thread)
 
+    def _hold(self, tasks):
+        for task in tasks or []:
+            with self.mutex:
+                self.held[task["token"], task["task_id"]] = task
+            return task
+
     def _execute(self, connection, task):
-        key = task["token"], task["task_id"]
+        """Hands in what became of the task, and takes the next one in the same call."""
         try:
-            if task["kind"] == "turn":
-                self._turn(connection, task)
-            else:
-                self._step(connection, task)
+            outcome = self._turn(connection, task) if task["kind"] == "turn" else self._step(connection, task)
+            return self._exchange(connection, task, outcome) if outcome else None
         finally:
             with self.mutex:
-                del self.held[key]
+                del self.held[task["token"], task["task_id"]]
+
+    def _exchange(self, connection, task, outcome):
+        thread = threading.get_ident()
+        self.claiming.add(thread)
+        try:
+            settled = [{"task_id": task["task_id"], "token": task["token"], **outcome}]
+            (result,), tasks = self._row(connection, "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
+                                         json.dumps(settled), self.queues, 0 if self.stopping.is_set() else 1,
+                                         datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
+            if result == 0:
+                self._lost(task)
+            return self._hold(tasks)
+        finally:
+            self.claiming.discard(thread)
 
     # ---- turns
 
@@ -349,12 +424,13 @@ class Worker:
             if body is None:
                 raise RunFailed(error={"message": f'this worker has no workflow "{workflow}"', "code": "no_workflow"})
             output = body(ctx, task["input"].get("input"))
+            json.dumps(output)
             decision = without_none(status="completed", output=output)
         except TurnEnded:
             decision = without_none(status="continue", await_all=ctx.await_all)
         except Lost:
             self._lost(task)
-            return
+            return None
         except RunFailed as failed:
             decision = {"status": "failed", "error": failed.error}
             ctx.commands = [] if failed.error else ctx.commands + [failed.command]
@@ -363,10 +439,7 @@ class Worker:
         decision["commands"] = ctx.commands
         if decision["status"] == "completed":
             decision["commands"] += [{**command, "await": False} for command in ctx._open.values() if command["type"] == "call"]
-        applied, = self._row(connection, "SELECT durable.complete_turn(%s, %s, %s)",
-                             task["task_id"], task["token"], json.dumps(decision))
-        if not applied:
-            self._lost(task)
+        return {"decision": decision}
 
     def _lost(self, task):
         print(f"{task['kind']} {task['name']} of {task['run_id'] or task['task_id']}: refused, the claim was lost", file=sys.stderr)
@@ -437,19 +510,34 @@ class Worker:
 
     # ---- steps and tasks
 
+    def _step_and_settle(self, connection, task, handler):
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("BEGIN")
+                output = handler(cursor, task["input"], task)
+                cursor.execute("SELECT durable.complete(%s, %s, %s)", [task["task_id"], task["token"], self._json(output)])
+                kept, = cursor.fetchone()
+                cursor.execute("COMMIT" if kept else "ROLLBACK")
+        except Exception as error:
+            with connection.cursor() as cursor:
+                cursor.execute("ROLLBACK")
+            return {"error": error_json(error)}
+        if not kept:
+            self._lost(task)
+        return None
+
     def _step(self, connection, task):
         handler = self.handlers.get(task["name"])
+        if getattr(handler, "transaction", False):
+            return self._step_and_settle(connection, task, handler)
         try:
             if handler is None:
                 raise StepFailed({"message": f"no handler for {task['name']}", "retryable": False})
             output = handler(task["input"], task)
+            json.dumps(output)
         except Exception as error:
-            if not task.get("lost"):
-                self._row(connection, "SELECT durable.fail(%s, %s, %s)", task["task_id"], task["token"], json.dumps(error_json(error)))
-            return
-        settled, = self._row(connection, "SELECT durable.complete(%s, %s, %s)", task["task_id"], task["token"], self._json(output))
-        if not settled:
-            self._lost(task)
+            return None if task.get("lost") else {"error": error_json(error)}
+        return without_none(output=output)
 
     # ---- staying alive
 
