@@ -77,20 +77,17 @@ static const char *const rel_names[REL_COUNT] = {
 	[REL_RETENTION_DUE] = "retention_due",
 	[IDX_RETENTION_DUE] = "retention_due_pkey",
 	[REL_RETENTION_POLICY] = "retention_policy",
-<<<<<<< HEAD
 	[IDX_RETENTION_POLICY] = "retention_policy_pkey",
 	[REL_RETENTION_STATE] = "retention_state",
 	[IDX_RETENTION_STATE] = "retention_state_pkey",
 	[REL_RETENTION_ARCHIVE] = "retention_archive",
 	[IDX_RETENTION_ARCHIVE] = "retention_archive_next",
-=======
 	[REL_DEAD_LETTER] = "dead_letter",
 	[IDX_DEAD_LETTER_PKEY] = "dead_letter_pkey",
 	[REL_SINGLETON] = "singleton",
 	[IDX_SINGLETON_ORDER] = "singleton_order",
 	[REL_QUOTA] = "quota",
 	[IDX_QUOTA_PKEY] = "quota_pkey",
->>>>>>> main
 	[REL_LAST_SWEEP] = "last_sweep",
 	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
 	[REL_SWEEP_FAILURE] = "sweep_failure",
