@@ -143,8 +143,9 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 		UNION
 		SELECT t.root, c.id
 		  FROM tree t
-		 CROSS JOIN LATERAL (SELECT substr(k.name, 7) AS id FROM durable.checkpoint k
-							  WHERE k.run = t.run AND k.kind = 'child' OFFSET 0) k
+		 CROSS JOIN LATERAL (SELECT regexp_replace(k.name, '^(child|(retired:)?handoff):', '') AS id
+							   FROM durable.checkpoint k
+							  WHERE k.run = t.run AND k.kind IN ('child', 'handoff') OFFSET 0) k
 		 CROSS JOIN LATERAL (SELECT r.id FROM durable.run r
 							  WHERE r.run_id = k.id AND r.parent = t.run OFFSET 0) c)
 	SELECT t.root, t.run FROM tree t;

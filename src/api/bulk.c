@@ -163,7 +163,7 @@ durable_cancel_where(PG_FUNCTION_ARGS)
 	max_runs = durable_arg_count(fcinfo, 2, "max_runs");
 	namespace = durable_filter_namespace(filter, PRIVILEGE_START);
 	ids = find_runs(filter, namespace,
-					durable_filter_has(filter, "status") ? NULL : "{pending,running,suspended}",
+					durable_filter_has(filter, "status") ? NULL : "{pending,running,suspended,blocked}",
 					false, max_runs, &n);
 	for (int i = 0; i < n; i++)
 	{

@@ -37,7 +37,7 @@ DURABLE_FUNCTION(durable_purge_runs);
 
 static const char *const terminal[] = {"cancelled", "completed", "dead", "failed"};
 static const char *const statuses[] = {
-	"cancelled", "completed", "dead", "failed", "pending", "running", "suspended"
+	"blocked", "cancelled", "completed", "dead", "failed", "pending", "running", "suspended"
 };
 
 static bool
