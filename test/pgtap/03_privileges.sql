@@ -16,7 +16,7 @@ INSERT INTO opens VALUES
 		'wait_for_signal,child,start_child,now,random,uuid,patched,set_event,upsert_search_attributes,log,fail_run,run_id,run_namespace,'
 		'schedule_sweeps,unschedule_sweeps,cron_jobs,cron_function,cron_database,cron_place,cron_kinds}', '{}'),
 	('read', '{task_status,queue_depth,has_access,require_access,engine_now,get_run,result,history,get_event,wait_for_run,workers,next_fires,stalled_runs,health,queue_list}',
-		'{task,task_ready,task_delayed,task_deadline,task_result,task_progress,queue,workflow,handler,run,checkpoint,waiter,signal_buffer,run_log,schedule,retention_policy,retention_state,retention_archive,dead_lettersingleton,quota}'),
+		'{task,task_ready,task_delayed,task_deadline,task_result,task_progress,queue,workflow,handler,run,checkpoint,waiter,signal_buffer,run_log,schedule,retention_policy,retention_state,retention_archive,dead_letter,singleton,quota}'),
 	('manage', '{pause_queue,resume_queue,requeue,retry,retry_with_input,set_dead_letter_workflow,redrive,create_schedule,upsert_schedule,pause_schedule,resume_schedule,trigger_schedule,backfill_schedule,delete_schedule,set_retention,drop_retention,delete_run,purge_runs}', '{}');
 CREATE FUNCTION pg_temp.functions_of(role text) RETURNS text[] LANGUAGE sql AS $$
 	SELECT coalesce(array_agg(p.proname::text ORDER BY p.proname COLLATE "C"), '{}') FROM pg_proc p
