@@ -41,6 +41,7 @@ CREATE TABLE durable.task (
 	headers			jsonb,
 	input			jsonb,
 	replaced		boolean,		-- claimed with what it was before; see on_conflict
+	requires		text[] COLLATE "C",	-- what its worker has to be able to do
 	CONSTRAINT task_pkey PRIMARY KEY (id)
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 -- A claim does not write this row, so a payload costs nothing inline, and saves

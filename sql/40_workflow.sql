@@ -22,6 +22,7 @@ CREATE TABLE durable.workflow (
 	on_error				jsonb,
 	dead_letter_workflow	text COLLATE "C",
 	requires				text[],
+	convention				boolean NOT NULL,	-- by a start, because a live worker lists it
 	CONSTRAINT workflow_pkey PRIMARY KEY (namespace, name, version)
 );
 COMMENT ON TABLE durable.workflow IS

@@ -20,9 +20,9 @@ CREATE FUNCTION durable.step(
 	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
 	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
-	queue text DEFAULT NULL, priority int DEFAULT NULL)
+	queue text DEFAULT NULL, priority int DEFAULT NULL, requires text[] DEFAULT NULL)
 RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step';
-COMMENT ON FUNCTION durable.step(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int) IS
+COMMENT ON FUNCTION durable.step(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int, text[]) IS
 'dispatch a step to its handler or to the workers of its queue, and wait for its result';
 
 CREATE FUNCTION durable.step_async(
@@ -30,9 +30,9 @@ CREATE FUNCTION durable.step_async(
 	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
 	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
-	queue text DEFAULT NULL, priority int DEFAULT NULL)
+	queue text DEFAULT NULL, priority int DEFAULT NULL, requires text[] DEFAULT NULL)
 RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_async';
-COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int) IS
+COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int, text[]) IS
 'dispatch a step and go on; the handle to await it by';
 
 CREATE FUNCTION durable.step_all(
@@ -40,9 +40,9 @@ CREATE FUNCTION durable.step_all(
 	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
 	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
-	queue text DEFAULT NULL, priority int DEFAULT NULL)
+	queue text DEFAULT NULL, priority int DEFAULT NULL, requires text[] DEFAULT NULL)
 RETURNS jsonb[] LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_all';
-COMMENT ON FUNCTION durable.step_all(text, jsonb[], text, int, int, interval, text, interval, boolean, interval, interval, text, int) IS
+COMMENT ON FUNCTION durable.step_all(text, jsonb[], text, int, int, interval, text, interval, boolean, interval, interval, text, int, text[]) IS
 'dispatch a step for each input, at most max_in_flight at a time, and wait for all their results';
 
 CREATE FUNCTION durable.await(handle int) RETURNS jsonb

@@ -61,6 +61,15 @@ CREATE POLICY namespace_read ON durable.retention_archive FOR SELECT
 ALTER TABLE durable.dead_letter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.singleton ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.quota ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.worker ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.worker_queue ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.run_blocked ENABLE ROW LEVEL SECURITY;
+CREATE POLICY namespace_read ON durable.worker FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.worker_queue FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.run_blocked FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.workflow FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.handler FOR SELECT
@@ -176,6 +185,13 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.workers'),
 		('read', 'EXECUTE ON ROUTINE durable.health, durable.queue_list'),
 		('read', 'SELECT ON durable.queues'),
+		('work', 'EXECUTE ON ROUTINE durable.announce_worker'),
+		('work', 'EXECUTE ON ROUTINE durable.withdraw_worker'),
+		('work', 'EXECUTE ON ROUTINE durable.protocol'),
+		('read', 'EXECUTE ON ROUTINE durable.protocol'),
+		('read', 'EXECUTE ON ROUTINE durable.queue_workers'),
+		('read', 'EXECUTE ON ROUTINE durable.workflow_directory'),
+		('read', 'SELECT ON durable.worker, durable.worker_queue, durable.run_blocked, durable.workers'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
 		('read', 'SELECT ON durable.schedule, durable.schedules'),
@@ -278,6 +294,11 @@ BEGIN
 	UPDATE durable.namespace_access a
 	   SET privileges = ARRAY(SELECT p FROM unnest(a.privileges) p WHERE p <> ALL ($3))
 	 WHERE a.namespace = ns AND a.role = $1;
+	IF 'work' = ANY ($3) THEN
+		WITH gone AS (
+			DELETE FROM durable.worker w WHERE w.namespace = ns AND w.role = $1 RETURNING w.worker)
+		DELETE FROM durable.worker_queue q USING gone g WHERE q.namespace = ns AND q.worker = g.worker;
+	END IF;
 	DELETE FROM durable.namespace_access a
 	 WHERE a.namespace = ns AND a.role = $1 AND cardinality(a.privileges) = 0;
 	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = $1) THEN

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/errors.h"
 #include "base/guc.h"
+#include "base/names.h"
 #include "base/security.h"
 
 text *
@@ -247,4 +248,26 @@ durable_call_is_atomic(FunctionCallInfo fcinfo)
 {
 	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic;
+}
+
+ArrayType *
+durable_arg_set(FunctionCallInfo fcinfo, int n, const char *argument, int max)
+{
+	text	  **names;
+	int			count;
+
+	if (PG_ARGISNULL(n))
+		return NULL;
+	names = durable_arg_texts(fcinfo, n, argument, max, &count);
+	for (int i = 0; i < count; i++)
+		(void) durable_check_name(names[i], psprintf("an element of %s", argument));
+	return durable_set_make(names, count);
+}
+
+ArrayType *
+durable_arg_requires(FunctionCallInfo fcinfo, int n)
+{
+	ArrayType  *set = durable_arg_set(fcinfo, n, "requires", DURABLE_REQUIRES_MAX);
+
+	return set == NULL || ARR_NDIM(set) == 0 ? NULL : set;
 }

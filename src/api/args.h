@@ -15,6 +15,7 @@
 
 #include "access/tupdesc.h"
 #include "fmgr.h"
+#include "utils/array.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -23,6 +24,7 @@
 #define DURABLE_TASK_ID_MAX 512
 #define DURABLE_BATCH_MAX 10000
 #define DURABLE_QUEUES_MAX 256
+#define DURABLE_REQUIRES_MAX 64
 
 /* NULL when the argument is null and may be */
 extern text *durable_arg_name(FunctionCallInfo fcinfo, int n, const char *argument, bool nullable);
@@ -54,6 +56,10 @@ extern text *durable_check_queue(text *queue);
 /* a text array without nulls; not null, not longer than max */
 extern text **durable_arg_texts(FunctionCallInfo fcinfo, int n, const char *argument,
 								int max, int *count);
+/* a set of names: NULL when null */
+extern ArrayType *durable_arg_set(FunctionCallInfo fcinfo, int n, const char *argument, int max);
+/* what a worker has to be able to do: NULL when null or empty */
+extern ArrayType *durable_arg_requires(FunctionCallInfo fcinfo, int n);
 /* the row type that the function was declared to return */
 extern TupleDesc durable_result_desc(FunctionCallInfo fcinfo);
 

@@ -69,6 +69,16 @@ keep_text(DurableTurn *turn, text *value)
 	return copy;
 }
 
+static ArrayType *
+keep_set(DurableTurn *turn, ArrayType *value)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+	ArrayType  *copy = value == NULL ? NULL : DatumGetArrayTypePCopy(PointerGetDatum(value));
+
+	MemoryContextSwitchTo(before);
+	return copy;
+}
+
 Jsonb *
 durable_context_keep(DurableTurn *turn, Jsonb *value)
 {
@@ -124,6 +134,7 @@ durable_context_operation(DurableTurn *turn, int seq, const DurableOperation *re
 	op->backoff_max = keep_interval(turn, read->backoff_max);
 	op->timeout = keep_interval(turn, read->timeout);
 	op->pickup_timeout = keep_interval(turn, read->pickup_timeout);
+	op->requires = keep_set(turn, read->requires);
 	return op;
 }
 

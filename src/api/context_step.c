@@ -37,6 +37,7 @@ durable_context_step_options(FunctionCallInfo fcinfo, int first, DurableOperatio
 	op->target = durable_check_queue(durable_arg_name(fcinfo, first + 7, "queue", true));
 	op->has_priority = !PG_ARGISNULL(first + 8);
 	op->priority = op->has_priority ? PG_GETARG_INT32(first + 8) : 0;
+	op->requires = durable_arg_requires(fcinfo, first + 9);
 }
 
 void

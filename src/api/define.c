@@ -102,7 +102,19 @@ read_workflow_policy(FunctionCallInfo fcinfo, int first, DurableWorkflow *workfl
 		durable_routes_check(workflow->on_error);
 	}
 	workflow->dead_letter_workflow = durable_arg_name(fcinfo, first + 7, "dead_letter_workflow", true);
-	workflow->requires = varlena_argument(fcinfo, first + 8);
+	workflow->requires = durable_arg_requires(fcinfo, first + 8);
+}
+
+/* What only turns have that are handed out. */
+static void
+check_external_policy(const DurableWorkflow *workflow)
+{
+	if (workflow->body == NULL)
+		return;
+	if (workflow->turn_silence != NULL)
+		durable_error_value("turn_silence", "The turns of a workflow with a body are executed in the database.");
+	if (workflow->requires != NULL)
+		durable_error_value("requires", "The turns of a workflow with a body are executed in the database.");
 }
 
 /* Who waits for a slot under the old definition may have it under the new one, and is to
@@ -145,6 +157,7 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 	workflow.atomic = !PG_ARGISNULL(16) && PG_GETARG_BOOL(16);
 	if (workflow.atomic && workflow.body == NULL)
 		durable_error_value("atomic", "A workflow without a body has no turns in the database.");
+	check_external_policy(&workflow);
 	store_workflow(&workflow);
 	PG_RETURN_VOID();
 }

@@ -25,6 +25,7 @@
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/check.h"
+#include "engine/convention.h"
 #include "engine/handoff.h"
 #include "engine/recover.h"
 #include "engine/run.h"
@@ -89,7 +90,7 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 	text	   *namespace = durable_arg_namespace(fcinfo, 4);
 
 	durable_access_require(namespace, PRIVILEGE_START);
-	if (!durable_workflow_find(namespace, name, version, workflow))
+	if (!durable_workflow_for_start(namespace, name, version, workflow))
 		ereport(ERROR,
 				errcode(ERRCODE_UNDEFINED_OBJECT),
 				version == NULL ?

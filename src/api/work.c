@@ -114,7 +114,8 @@ look_at_run(text *run_id, bool terminal, bool *done, DurableRow *row)
 	found = durable_run_number(run_id, &id) && durable_run_read(id, row);
 	durable_snapshot_pop();
 	*done = found && (durable_run_has_ended(row) ||
-					  (!terminal && durable_run_status(row) == RUN_SUSPENDED));
+					  (!terminal && (durable_run_status(row) == RUN_SUSPENDED ||
+									durable_run_status(row) == RUN_BLOCKED)));
 	return found;
 }
 

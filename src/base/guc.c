@@ -18,6 +18,7 @@
 
 bool		durable_async_claim = true;
 bool		durable_background = true;
+int			durable_blocked_poll = 5000;
 int			durable_careful_period = 300;
 int			durable_clock_offset = 0;
 int			durable_heartbeat_interval = 10000;
@@ -51,6 +52,11 @@ define_session_settings(void)
 static void
 define_limits(void)
 {
+	DefineCustomIntVariable("durable.blocked_poll",
+							"How often a run looks again that no live worker can go on with.",
+							"Only a net: a worker that announces itself wakes the runs that wait for it.",
+							&durable_blocked_poll, 5000, 100, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("durable.heartbeat_interval",
 							"The least time between two stored heartbeats of one task.",
 							NULL,

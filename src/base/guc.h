@@ -12,6 +12,7 @@
 
 extern bool durable_async_claim;
 extern bool durable_background;
+extern int	durable_blocked_poll;	/* ms */
 extern int	durable_careful_period;		/* s */
 extern int	durable_clock_offset;		/* s, tests only */
 extern int	durable_heartbeat_interval; /* ms */

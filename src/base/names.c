@@ -95,3 +95,82 @@ durable_tags_unite(ArrayType *a, ArrayType *b)
 	}
 	return construct_array(tags, n, TEXTOID, -1, false, TYPALIGN_INT);
 }
+
+static int
+compare_texts(const void *a, const void *b)
+{
+	const text *x = *(text *const *) a;
+	const text *y = *(text *const *) b;
+	int			nx = VARSIZE_ANY_EXHDR(x);
+	int			ny = VARSIZE_ANY_EXHDR(y);
+	int			result = memcmp(VARDATA_ANY(x), VARDATA_ANY(y), Min(nx, ny));
+
+	return result != 0 ? result : nx - ny;
+}
+
+ArrayType *
+durable_set_make(text **members, int n)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * Max(n, 1));
+	int			count = 0;
+
+	qsort(members, n, sizeof(text *), compare_texts);
+	for (int i = 0; i < n; i++)
+	{
+		if (i == 0 || compare_texts(&members[i - 1], &members[i]) != 0)
+			elements[count++] = PointerGetDatum(members[i]);
+	}
+	return construct_array(elements, count, TEXTOID, -1, false, TYPALIGN_INT);
+}
+
+text **
+durable_set_members(ArrayType *set, int *n)
+{
+	Datum	   *elements;
+
+	deconstruct_array(set, TEXTOID, -1, false, TYPALIGN_INT, &elements, NULL, n);
+	/* a Datum of a text is its pointer */
+	StaticAssertStmt(sizeof(Datum) == sizeof(text *), "pointers fill a Datum");
+	return (text **) elements;
+}
+
+bool
+durable_set_has(ArrayType *set, const text *member)
+{
+	int			n;
+	text	  **members = durable_set_members(set, &n);
+	bool		found = bsearch(&member, members, n, sizeof(text *), compare_texts) != NULL;
+
+	pfree(members);
+	return found;
+}
+
+bool
+durable_set_contains(ArrayType *set, ArrayType *subset)
+{
+	int			n;
+	int			nwanted;
+	text	  **members = durable_set_members(set, &n);
+	text	  **wanted = durable_set_members(subset, &nwanted);
+	int			i = 0;
+	int			found = 0;
+
+	while (i < n && found < nwanted)
+	{
+		int			order = compare_texts(&members[i], &wanted[found]);
+
+		if (order > 0)
+			break;
+		found += order == 0;
+		i++;
+	}
+	pfree(members);
+	pfree(wanted);
+	return found == nwanted;
+}
+
+bool
+durable_set_same(ArrayType *a, ArrayType *b)
+{
+	return VARSIZE(a) == VARSIZE(b) && memcmp(a, b, VARSIZE(a)) == 0;
+}

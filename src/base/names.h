@@ -32,4 +32,12 @@ extern ArrayType *durable_tags_unite(ArrayType *a, ArrayType *b);
 extern int	durable_label_index(Datum value, const char *const *labels, int n,
 								const char *what);
 
+/* Sets as arrays: ascending, byte by byte, without duplicates. What goes in is
+ * sorted where it stands; what comes out points into the array. */
+extern ArrayType *durable_set_make(text **members, int n);
+extern text **durable_set_members(ArrayType *set, int *n);
+extern bool durable_set_has(ArrayType *set, const text *member);
+extern bool durable_set_contains(ArrayType *set, ArrayType *subset);
+extern bool durable_set_same(ArrayType *a, ArrayType *b);
+
 #endif							/* DURABLE_NAMES_H */

@@ -26,7 +26,9 @@
 #include "base/json.h"
 #include "base/names.h"
 #include "engine/apply.h"
+#include "engine/capability.h"
 #include "engine/check.h"
+#include "engine/convention.h"
 #include "engine/handoff.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
@@ -372,7 +374,7 @@ register_child(DurableTurn *turn, const DurableOperation *op, DurableCheckpoint 
 	int64		waiting;
 	int			seq;
 
-	if (!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+	if (!durable_workflow_for_start(turn->namespace, op->workflow, op->version, &workflow))
 	{
 		complete(turn, checkpoint, CHECKPOINT_FAILED, NULL,
 				 durable_json_error(psprintf("child workflow \"%s\" failed to start: it is not registered",
@@ -456,6 +458,8 @@ do_operations(DurableTurn *turn, int below)
 	ListCell   *lc;
 	int64		recheck = 0;
 
+	turn->blocked_queue = NULL;
+	turn->blocked_soon = false;
 	foreach(lc, turn->operations)
 	{
 		DurableOperation *op = lfirst(lc);
@@ -464,10 +468,11 @@ do_operations(DurableTurn *turn, int below)
 
 		if (op->seq >= below)
 			continue;
+		/* one that nobody can do stays: this need not be where the turn is parked */
+		if (checkpoint->kind == KIND_STEP && !durable_step_dispatch(turn, op))
+			continue;
 		turn->operations = foreach_delete_current(turn->operations, lc);
-		if (checkpoint->kind == KIND_STEP)
-			durable_step_dispatch(turn, op);
-		else if (checkpoint->kind == KIND_SIGNAL)
+		if (checkpoint->kind == KIND_SIGNAL)
 			wait = register_signal(turn, checkpoint);
 		else if (checkpoint->kind == KIND_CHILD)
 			wait = register_child(turn, op, checkpoint);
@@ -513,8 +518,10 @@ write_history(DurableTurn *turn, int below)
 static bool
 update_run(DurableTurn *turn, DurableRun *run)
 {
-	bool		changed = false;
+	bool		changed = durable_run_unblock(&run->row);
 
+	if (changed)
+		durable_run_set_status(&run->row, RUN_RUNNING);
 	if (!turn->started)
 	{
 		if (run->row.nulls[RUN_STARTED_AT])
@@ -623,6 +630,13 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int on)
 	(void) update_run(turn, run);
 	durable_run_set_status(row, RUN_SUSPENDED);
 	durable_row_set_null(row, RUN_WAKE_AT);
+	if (turn->blocked_queue != NULL)
+	{
+		TimestampTz look_at = durable_block(row, turn->blocked_queue, turn->blocked_requires,
+											turn->blocked_route, turn->blocked_soon);
+
+		wake_at = wake_at == 0 ? look_at : Min(wake_at, look_at);
+	}
 	if (on >= 0)
 	{
 		durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(turn->awaited_first));
@@ -945,6 +959,7 @@ apply_handoff(DurableTurn *turn, const DurableLease *lease, DurableHandoff *hand
 		close_claimed(&run);
 		return APPLY_SUPERSEDED;
 	}
+	turn->ending = true;
 	(void) write_history(turn, DURABLE_ALL_POSITIONS);
 	durable_handoff_begin(turn, &run, handoff);
 	turn->fan_changed = false;
@@ -979,6 +994,7 @@ check_end(DurableRun *run, void *arg)
 		check->result = APPLY_SUPERSEDED;
 	if (check->result != APPLIED)
 		return false;
+	check->turn->ending = true;
 	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);
 	if (check->note != NULL)

@@ -6,8 +6,9 @@
  * A claim deletes rows of task_ready in index order, skipping without waiting
  * what another claim holds, and writes one lease that lists the ids. It reads
  * the tasks' own rows but does not write them, so a payload is never copied.
- * Several queues are merged by priority and age. A turn whose run has to wait for a slot
- * of its singleton key leaves the list and is not handed out (admission.c).
+ * Several queues are merged by priority and age. What the claimer is not fit for
+ * stays where it is (claimer.c). A turn whose run has to wait for a slot of its
+ * singleton key leaves the list and is not handed out (admission.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +25,7 @@
 #include "base/ids.h"
 #include "engine/admission.h"
 #include "engine/claim.h"
+#include "engine/claimer.h"
 #include "engine/maintain.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
@@ -93,6 +95,8 @@ typedef struct Round
 	DurableLease lease;			/* its ids are in claim order until the end */
 	DurableClaimSink sink;
 	void	   *arg;
+	DurableClaimer claimer;
+	int			passed;			/* rows that it was not fit for */
 	DurableGate gate;
 	DurableTables tables;		/* what the gate writes to */
 } Round;
@@ -114,16 +118,10 @@ begin_round(Round *round)
 	lease->ids = ids;
 }
 
-/* The row is out of task_ready; hand its task over. A row without a task can only
- * be left by hand, and is gone now. */
+/* The row is out of task_ready; hand its task over. */
 static void
-deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
+deliver(Round *round, const DurableRow *task, int64 id, text *queue)
 {
-	DurableRow	task;
-
-	if (!durable_task_find_number(by_id, id, &task) ||
-		!durable_gate_pass(&round->gate, &round->tables, &task, round->now))
-		return;
 	if (round->lease.nids == 0)
 	{
 		begin_round(round);
@@ -131,27 +129,61 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	}
 	else if (round->lease.queue != queue)
 		round->lease.queue = cstring_to_text("");
-	durable_timeout_claimed(&task, round->lease.id, round->now);
-	round->sink(&task, &round->lease, round->arg);
+	durable_timeout_claimed(task, round->lease.id, round->now);
+	round->sink(task, &round->lease, round->arg);
 	round->lease.ids[round->lease.nids++] = id;
 }
 
 /* A session cannot execute the turns of external workflows, which are on queues that
  * clients claim from. */
 static bool
-is_for_others(const Round *round, DurableProbe *by_id, const DurableReadyScan *scan)
+is_for_others(const Round *round, const DurableRow *task, const DurableReadyScan *scan)
 {
-	DurableRow	task;
 	DurableRow	run;
 	DurableWorkflow workflow;
 
 	return round->claim->in_session && VARDATA_ANY(scan->queue)[0] != '#' &&
-		durable_task_find_number(by_id, scan->id, &task) && durable_task_is(&task, "turn") &&
-		durable_run_read(scan->id, &run) &&
+		durable_task_is(task, "turn") && durable_run_read(scan->id, &run) &&
 		durable_workflow_find(DatumGetTextPP(run.values[RUN_NAMESPACE]),
 							  DatumGetTextPP(run.values[RUN_WORKFLOW]),
 							  DatumGetTextPP(run.values[RUN_VERSION]), &workflow) &&
 		workflow.body == NULL;
+}
+
+/* The scan's row, unless somebody has it. A row without a task can only be left by
+ * hand, and is gone now. */
+static void
+take_one(Round *round, DurableWriter *ready, DurableProbe *by_id, DurableReadyScan *scan)
+{
+	DurableRow	task;
+	bool		found = durable_task_find_number(by_id, scan->id, &task);
+	DurableFit	fit = CLAIMER_FITS;
+
+	if (found && is_for_others(round, &task, scan))
+		return;
+	if (found)
+		fit = durable_claimer_fit(&round->claimer, &task);
+	if (fit == CLAIMER_FITS)
+	{
+		if (durable_writer_delete(ready, &scan->walk.slot->tts_tid, false) != TM_Ok)
+			return;
+		durable_ready_scan_taken(scan);
+		if (found && durable_gate_pass(&round->gate, &round->tables, &task, round->now))
+			deliver(round, &task, scan->id, scan->queue);
+		return;
+	}
+	round->passed++;
+	if (fit == NOBODY_FITS &&
+		durable_claimer_park(&round->claimer, &task, ready, &scan->walk.slot->tts_tid))
+		durable_ready_scan_taken(scan);
+}
+
+/* One that is not fit for anything need not see all that there is. */
+static bool
+has_enough(const Round *round)
+{
+	return round->lease.nids == round->claim->max_tasks || durable_gate_is_tired(&round->gate) ||
+		(round->passed >= DURABLE_UNFIT_TASKS && !round->claimer.fits_protocol);
 }
 
 static void
@@ -168,13 +200,8 @@ take_ready(Round *round, Snapshot snapshot)
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
 	while ((scan = merge_best(&merge)) != NULL)
 	{
-		if (!is_for_others(round, &by_id, scan) &&
-			durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
-		{
-			durable_ready_scan_taken(scan);
-			deliver(round, &by_id, scan->id, scan->queue);
-		}
-		if (round->lease.nids == claim->max_tasks || durable_gate_is_tired(&round->gate))
+		take_one(round, &writer, &by_id, scan);
+		if (has_enough(round))
 			break;
 		(void) durable_ready_scan_next(scan);
 	}
@@ -224,6 +251,7 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 	round.now = durable_clock_now();
 	round.lease.ids = palloc(sizeof(int64) * claim->max_tasks);
 	durable_tables_init(&round.tables);
+	durable_claimer_look(&round.claimer, claim->namespace, claim->worker);
 	durable_commit_claim_begin();
 	if (!later)
 		move_due(&round);

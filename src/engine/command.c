@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
+#include "base/names.h"
 #include "engine/command.h"
 
 /* as for the arguments of functions */
@@ -42,6 +43,7 @@ typedef enum FieldType
 	FIELD_TIME,					/* milliseconds since 1970 */
 	FIELD_JSON,
 	FIELD_OBJECT,
+	FIELD_SET,					/* an array of names */
 	FIELD_INPUTS				/* an array of payloads */
 } FieldType;
 
@@ -54,7 +56,9 @@ typedef struct Field
 	Size		offset;			/* of the member, a pointer but for seq */
 } Field;
 
-#define MAX_FIELDS 18
+#define MAX_FIELDS 20
+/* as for the argument of functions */
+#define SET_MAX 64
 #define AT(member) .offset = offsetof(DurableCommand, member)
 #define SEQ {"seq", FIELD_INT, true, 0, AT(seq)}
 #define VALUE {SEQ, {"value", FIELD_NAME, true, 0, AT(name)}}
@@ -76,6 +80,7 @@ typedef struct CommandSpec
 	{"jitter", FIELD_BOOL, false, 0, AT(jitter)}, \
 	{"timeout_ms", FIELD_WINDOW, false, 0, AT(timeout)}, \
 	{"pickup_timeout_ms", FIELD_WINDOW, false, 0, AT(pickup_timeout)}, \
+	{"requires", FIELD_SET, false, 0, AT(requires)}, \
 	{"await", FIELD_BOOL, false, 0, AT(await)}
 
 static const CommandSpec specs[COMMAND_TYPES] = {
@@ -307,6 +312,34 @@ read_bool(const Field *field, const JsonbValue *value, bool **result)
 	return NULL;
 }
 
+/* NULL when it is empty. */
+static char *
+read_set(const Field *field, const JsonbValue *value, ArrayType **result)
+{
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	element;
+	text	  **members;
+	int			n = 0;
+
+	if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data) ||
+		JsonContainerSize(value->val.binary.data) > SET_MAX)
+		return psprintf("\"%s\" must be an array of at most %d strings", field->key, SET_MAX);
+	members = palloc(sizeof(text *) * SET_MAX);
+	it = JsonbIteratorInit(value->val.binary.data);
+	while ((token = JsonbIteratorNext(&it, &element, true)) != WJB_DONE)
+	{
+		if (token != WJB_ELEM)
+			continue;
+		if (element.type != jbvString || element.val.string.len == 0 ||
+			element.val.string.len > NAME_BYTES)
+			return psprintf("\"%s\" must have strings of 1 to %d bytes", field->key, NAME_BYTES);
+		members[n++] = cstring_to_text_with_len(element.val.string.val, element.val.string.len);
+	}
+	*result = n == 0 ? NULL : durable_set_make(members, n);
+	return NULL;
+}
+
 /* What is wrong, or NULL. */
 static char *
 read_field(const Field *field, const JsonbValue *value, DurableCommand *command)
@@ -339,6 +372,8 @@ read_field(const Field *field, const JsonbValue *value, DurableCommand *command)
 			return read_json(field, value, member);
 		case FIELD_INPUTS:
 			return read_inputs(field, value, command);
+		case FIELD_SET:
+			return read_set(field, value, member);
 	}
 	return NULL;
 }

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "utils/array.h"
 #include "utils/jsonb.h"
 
 #include "store/checkpoint.h"
@@ -62,6 +63,7 @@ typedef struct DurableCommand
 	Interval   *span;			/* of a sleep or wait */
 	Interval   *timeout;
 	Interval   *pickup_timeout;
+	ArrayType  *requires;		/* a set, or NULL */
 	TimestampTz *until;
 	TimestampTz *started_at;
 	TimestampTz *finished_at;

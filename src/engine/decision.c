@@ -265,6 +265,7 @@ operation(Decision *decision, const DurableCommand *command)
 	op->jitter = op->has_jitter && *command->jitter;
 	op->timeout = command->timeout;
 	op->pickup_timeout = command->pickup_timeout;
+	op->requires = command->requires;
 	if (command->type == COMMAND_CALL || command->type == COMMAND_CALL_ALL)
 		op->target = command->queue;
 	else if (command->type == COMMAND_START_CHILD)

@@ -34,6 +34,7 @@
 #include "engine/retention.h"
 #include "engine/schedule.h"
 #include "engine/timeout.h"
+#include "store/blocked.h"
 #include "store/delayed.h"
 #include "store/lease.h"
 #include "store/progress.h"
@@ -41,6 +42,7 @@
 #include "store/result.h"
 #include "store/signal.h"
 #include "store/task.h"
+#include "store/worker.h"
 
 int
 durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
@@ -419,6 +421,28 @@ delete_runs(DurableSweep *sweep)
 		sweep->next = Min(sweep->next, sweep->now);
 }
 
+/* Nothing to count: who is not alive was not there for anybody. */
+static void
+expire_workers(DurableSweep *sweep)
+{
+	if (!durable_worker_exists())
+		return;
+	durable_plan_begin();
+	durable_worker_expire(sweep->now, sweep->now - DURABLE_WORKER_KEPT_US, sweep->max);
+	durable_plan_end();
+}
+
+/* What was not removed with the run's lock, after a purge for example. */
+static void
+expire_blocked(DurableSweep *sweep)
+{
+	if (!durable_blocked_exists())
+		return;
+	durable_plan_begin();
+	durable_blocked_expire(sweep->max);
+	durable_plan_end();
+}
+
 const char *const durable_count_names[COUNTS] = {
 	[COUNT_PROMOTED] = "promoted",
 	[COUNT_TAKEN_OVER] = "taken_over",
@@ -443,5 +467,7 @@ const DurablePart durable_parts[DURABLE_PARTS] = {
 	{"old heartbeats", true, expire_heartbeats},
 	{"old grants", true, expire_grants},
 	{"old signals", true, expire_signals},
+	{"old workers", true, expire_workers},
+	{"blocked runs", true, expire_blocked},
 	[DURABLE_PART_RETENTION] = {"retention", true, delete_runs},
 };

@@ -429,7 +429,7 @@ take_turn(const DurableRow *run, const DurableRow *task, TimestampTz delayed_unt
 /* Queued, delayed or parked: it is ready now. Claimed: the claim is void, and whoever
  * executes it is interrupted. It goes to the queue where its workflow is served now. */
 static void
-requeue_turn(const DurableRow *run, text *queue, TimestampTz delayed_until)
+requeue_turn(const DurableRow *run, const DurableWorkflow *workflow, TimestampTz delayed_until)
 {
 	int64		id = DatumGetInt64(run->values[RUN_ID]);
 	TM_Result	result = TM_Updated;
@@ -450,8 +450,11 @@ requeue_turn(const DurableRow *run, text *queue, TimestampTz delayed_until)
 			if (!take_turn(run, &task, delayed_until))
 				durable_executing_interrupt(id);
 			durable_row_set(&task, TASK_RECLAIMS, Int32GetDatum(0));
-			if (queue != NULL)
-				durable_row_set(&task, TASK_QUEUE, PointerGetDatum(queue));
+			if (workflow != NULL)
+			{
+				durable_row_set(&task, TASK_QUEUE, PointerGetDatum(workflow->queue));
+				durable_run_set_turn_policy(&task, workflow);
+			}
 			result = durable_outcome_requeue(&tables, &task, durable_sequence_next(SEQ_LEASE),
 											 now, now, true);
 		}
@@ -478,7 +481,8 @@ requeue_locked(DurableRun *run, int64 id, TimestampTz at)
 	if (!row->nulls[RUN_FINISHED_AT])
 		resurrect(run, id, later ? at : DT_NOBEGIN, now);
 	else
-		requeue_turn(row, find_workflow(row, &workflow) ? workflow.queue : NULL, delayed_until);
+		requeue_turn(row, find_workflow(row, &workflow) ? &workflow : NULL, delayed_until);
+	(void) durable_run_unblock(row);
 	durable_run_set_status(row, later ? RUN_SUSPENDED : RUN_PENDING);
 	durable_run_set_turn_state(row, later ? TURN_DELAYED : TURN_READY);
 	durable_run_awaits_nothing(row);

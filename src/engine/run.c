@@ -32,6 +32,7 @@
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "engine/turn.h"
+#include "store/blocked.h"
 #include "store/checkpoint.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -89,6 +90,13 @@ fill_run(const DurableRunSpec *spec, int64 id, TimestampTz now, DurableRow *row)
 }
 
 void
+durable_run_set_turn_policy(DurableRow *task, const DurableWorkflow *workflow)
+{
+	durable_row_set_pointer(task, TASK_TIMEOUT, workflow->turn_silence);
+	durable_row_set_pointer(task, TASK_REQUIRES, workflow->requires);
+}
+
+void
 durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now, int64 last_lease)
 {
 	DurableTables tables;
@@ -112,6 +120,7 @@ durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now, i
 	durable_row_set(&row, TASK_RUN_ID, PointerGetDatum(spec->run_id));
 	if (last_lease != 0)
 		durable_row_set(&row, TASK_LAST_LEASE, Int64GetDatum(last_lease));
+	durable_run_set_turn_policy(&row, workflow);
 	durable_tables_init(&tables);
 	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
 	if (spec->start_at > now)
@@ -209,6 +218,17 @@ durable_run_awaits_nothing(DurableRow *row)
 	durable_row_set_null(row, RUN_FAIL_FAST);
 }
 
+bool
+durable_run_unblock(DurableRow *row)
+{
+	if (durable_run_status(row) != RUN_BLOCKED)
+		return false;
+	durable_run_set_status(row, RUN_SUSPENDED);
+	durable_row_set_null(row, RUN_ERROR);
+	durable_blocked_remove(DatumGetInt64(row->values[RUN_ID]));
+	return true;
+}
+
 void
 durable_run_wake(DurableRun *run)
 {
@@ -233,6 +253,7 @@ durable_run_wake(DurableRun *run)
 						Int32GetDatum(DatumGetInt32(row->values[RUN_WAKES]) + 1));
 	durable_run_set_turn_state(row, TURN_READY);
 	durable_run_awaits_nothing(row);
+	(void) durable_run_unblock(row);
 	durable_run_update(run);
 }
 
@@ -308,6 +329,7 @@ durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void 
 	/* in no list, and nobody executes it */
 	bool		parked = durable_run_turn_state(row) == TURN_PARKED;
 
+	(void) durable_run_unblock(row);
 	durable_run_set_status(row, status);
 	durable_run_set_turn_state(row, TURN_NONE);
 	durable_row_set(row, RUN_FINISHED_AT, TimestampTzGetDatum(durable_clock_now()));

@@ -65,9 +65,15 @@ extern bool durable_run_start(DurableRunSpec *spec);
 extern void durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now,
 									int64 last_lease);
 
+/* What the workflow asks of who has a turn in hand, into the turn task's row. */
+extern void durable_run_set_turn_policy(DurableRow *task, const DurableWorkflow *workflow);
+
 /* The run is locked and an active snapshot is newer than the lock. Makes its
  * next turn due now, or notes that the turn under way has to look again. */
 extern void durable_run_wake(DurableRun *run);
+/* A run that was blocked waits like any other now; false: it was not. Changes the row in
+ * memory. */
+extern bool durable_run_unblock(DurableRow *row);
 /* Its next turn is due whatever comes in: clears what it waits for in a row. */
 extern void durable_run_awaits_nothing(DurableRow *row);
 

@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "engine/capability.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "store/deadline.h"
@@ -79,6 +80,7 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 	durable_row_set(row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
 	durable_row_set_pointer(row, TASK_HEADERS, turn->headers);
 	durable_row_set_pointer(row, TASK_INPUT, checkpoint->input);
+	durable_row_set_pointer(row, TASK_REQUIRES, op->requires);
 }
 
 /* The list entries go last: a claim that meets one finds the task. */
@@ -181,7 +183,7 @@ apply_policy(DurableOperation *op, const DurableStepPolicy *policy)
 		op->pickup_timeout = policy->pickup_timeout;
 }
 
-void
+bool
 durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 {
 	DurableOperation op = *given;
@@ -202,6 +204,8 @@ durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 	}
 	else if (dispatch.queue == NULL)
 		dispatch.queue = name;
+	if (!durable_guard_step(turn, dispatch.queue, op.requires))
+		return false;
 	dispatch.rows = palloc(sizeof(DurableRow) * size);
 	dispatch.ids = palloc(sizeof(int64) * size);
 	durable_tables_init(&dispatch.tables);
@@ -209,6 +213,7 @@ durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 	durable_tables_close(&dispatch.tables);
 	pfree(dispatch.rows);
 	pfree(dispatch.ids);
+	return true;
 }
 
 static void

@@ -15,8 +15,9 @@
 #include "store/run.h"
 
 /* Queues the tasks of an operation: of its pending positions those that have none.
+ * false: no live worker could do them, and the turn is blocked.
  * The run is locked; the caller writes the checkpoints and the run. */
-extern void durable_step_dispatch(DurableTurn *turn, const DurableOperation *op);
+extern bool durable_step_dispatch(DurableTurn *turn, const DurableOperation *op);
 
 /* A position of a fan that has failed: when it is pending it need not come any more. The
  * turn has to be one that rests on the latest results. */

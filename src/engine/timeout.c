@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * timeout.c
- *	  Steps that nobody picks up, and steps that fall silent (catalogue F-TMO).
+ *	  Steps that nobody picks up, and steps and turns that fall silent (catalogue F-TMO, F-TURN-11).
  *
  * Until an attempt is claimed the limit is its pickup_timeout, or its timeout when
  * it has no other; from then on the timeout, which every heartbeat begins anew.
@@ -14,6 +14,10 @@
  * that moment it stays as it is. It is recognised later, because its lease does
  * not hold the task or its task is in no list, and gives the attempt another
  * full window.
+ *
+ * A turn of an external workflow has a timeout as well, its workflow's turn_silence. It
+ * counts while the turn is out, and no longer. A turn that falls silent is lost like
+ * one whose lease lapsed, and is handed out again.
  *
  * Locks, none of them waited for: the run, list entries, the task, the deadline.
  *
@@ -34,6 +38,7 @@
 #include "engine/timeout.h"
 #include "store/deadline.h"
 #include "store/delayed.h"
+#include "store/lease.h"
 #include "store/progress.h"
 #include "store/ready.h"
 #include "store/run.h"
@@ -98,7 +103,7 @@ set_deadline(const DurableRow *task, TimestampTz due_at, int64 lease)
 void
 durable_timeout_queued(const DurableRow *task, TimestampTz from)
 {
-	if (has_timeout(task))
+	if (has_timeout(task) && !durable_task_is(task, "turn"))
 		set_deadline(task, durable_clock_add(from, pickup_window(task)), 0);
 }
 
@@ -189,11 +194,23 @@ expire_unclaimed(DurableTables *tables, DurableRow *task, TimestampTz now)
 	return false;
 }
 
+/* When the claimed task has to have shown that it is alive; 0: it need not have. */
+static TimestampTz
+due_after_beat(const DurableRow *task)
+{
+	TimestampTz last;
+
+	if (!durable_progress_last(DatumGetInt64(task->values[TASK_ID]), &last))
+		return 0;
+	return durable_clock_add(last, silence_window(task)) +
+		durable_timeout_beat(task, (int64) durable_heartbeat_interval * 1000);
+}
+
 static bool
 expire_claimed(DurableTables *tables, DurableRow *task, int64 lease, TimestampTz now)
 {
 	const Interval *window = silence_window(task);
-	TimestampTz last;
+	TimestampTz due;
 
 	if (window == NULL || !durable_task_held_by(task, lease))
 	{
@@ -201,19 +218,42 @@ expire_claimed(DurableTables *tables, DurableRow *task, int64 lease, TimestampTz
 		durable_timeout_queued(task, now);
 		return false;
 	}
-	if (durable_progress_last(DatumGetInt64(task->values[TASK_ID]), &last))
+	due = due_after_beat(task);
+	if (due > now)
 	{
-		TimestampTz due = durable_clock_add(last, window) +
-			durable_timeout_beat(task, (int64) durable_heartbeat_interval * 1000);
-
-		if (due > now)
-		{
-			set_deadline(task, due, lease);
-			return false;
-		}
+		set_deadline(task, due, lease);
+		return false;
 	}
 	return durable_outcome_failed(tables, task, lease, timed_out(task, window), NULL, now,
 								  false) == TM_Ok;
+}
+
+/* A turn that is not out any more keeps its deadline until somebody finds it. */
+static bool
+expire_turn(DurableTables *tables, const DurableDeadline *deadline, TimestampTz now)
+{
+	DurableProbe by_id;
+	DurableRow	task;
+	TimestampTz due;
+	bool		expired = false;
+	bool		out;
+
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	out = durable_task_find_number(&by_id, deadline->id, &task) && silence_window(&task) != NULL &&
+		durable_task_held_by(&task, deadline->lease) && durable_lease_is_there(deadline->lease);
+	if (out)
+	{
+		due = due_after_beat(&task);
+		if (due > now)
+			set_deadline(&task, due, deadline->lease);
+		else
+			expired = durable_outcome_lapsed(tables, &task, deadline->lease, now, false) == TM_Ok;
+	}
+	durable_probe_close(&by_id);
+	durable_snapshot_pop();
+	if (!out || expired)
+		durable_deadline_remove(deadline->id);
+	return expired;
 }
 
 /* With the run in hand. */
@@ -242,11 +282,15 @@ expire_one(DurableTables *tables, const DurableDeadline *deadline, TimestampTz n
 	int64		id = 0;
 	bool		expired = false;
 	bool		found;
+	bool		turn;
 
 	CommandCounterIncrement();
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
 	found = durable_task_find_number(&by_id, deadline->id, &task) && has_timeout(&task);
-	if (found && durable_run_number(DatumGetTextPP(task.values[TASK_RUN_ID]), &id) &&
+	turn = found && durable_task_is(&task, "turn");
+	if (turn)
+		expired = expire_turn(tables, deadline, now);
+	else if (found && durable_run_number(DatumGetTextPP(task.values[TASK_RUN_ID]), &id) &&
 		durable_run_open(&run, id, false) == TM_Ok)
 	{
 		expired = expire_locked(tables, deadline, now);

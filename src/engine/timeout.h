@@ -14,7 +14,7 @@
 
 #include "base/rel.h"
 
-/* These do nothing, and cost nothing, for tasks that are no steps with a timeout. */
+/* These do nothing, and cost nothing, for tasks without a timeout, which only steps and turns have. */
 
 /* It can be claimed from then on; it is claimed by a lease; it has ended. */
 extern void durable_timeout_queued(const DurableRow *task, TimestampTz from);

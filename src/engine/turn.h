@@ -13,6 +13,7 @@
 
 #include "datatype/timestamp.h"
 #include "nodes/pg_list.h"
+#include "utils/array.h"
 #include "utils/jsonb.h"
 
 #include "engine/retry.h"
@@ -47,6 +48,7 @@ typedef struct DurableOperation
 	bool		has_jitter;
 	Interval   *timeout;
 	Interval   *pickup_timeout;
+	ArrayType  *requires;		/* a set, or NULL */
 	/* dispatched steps: of so many positions, at most so many at once (0: all) */
 	int			count;
 	int			max_in_flight;
@@ -145,6 +147,11 @@ typedef struct DurableTurn
 	int			fan_first;
 	int			fan_next;		/* from here to fan_last; -1: there are none */
 	int			fan_last;
+	bool		ending;			/* the run ends with what is being written */
+	text	   *blocked_queue;	/* no live worker of it can do what a step asks, or NULL */
+	ArrayType  *blocked_requires;
+	int			blocked_route;	/* DurableRoute */
+	bool		blocked_soon;	/* somebody is announcing himself */
 	bool		fatal;			/* the run fails, whatever the body makes of it */
 } DurableTurn;
 

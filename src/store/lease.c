@@ -287,6 +287,21 @@ durable_lease_find(const pg_uuid_t *token, DurableLease *lease)
 }
 
 bool
+durable_lease_is_there(int64 id)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		key = Int64GetDatum(id);
+	bool		found;
+
+	durable_probe_open(&probe, REL_LEASE, IDX_LEASE_PKEY, durable_snapshot_push(), 1);
+	found = durable_probe_find(&probe, &key, &row);
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+	return found;
+}
+
+bool
 durable_lease_holds(const DurableLease *lease, int64 id)
 {
 	int			low = 0;

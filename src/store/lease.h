@@ -86,6 +86,9 @@ extern bool durable_lease_is_alive(const DurableLease *lease);
  * the current memory context. */
 extern bool durable_lease_find(const pg_uuid_t *token, DurableLease *lease);
 
+/* the same by its number alone, as of now */
+extern bool durable_lease_is_there(int64 id);
+
 extern bool durable_lease_holds(const DurableLease *lease, int64 id);
 
 /* Notes, and tells, what an external worker was told of a run; -1: it was not. */

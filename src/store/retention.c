@@ -11,6 +11,7 @@
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/snapmgr.h"
 
 #include "base/ids.h"
 #include "base/plan.h"
@@ -21,6 +22,37 @@ enum
 	DUE_LOOK_AT,
 	DUE_RUN,
 	DUE_COLUMNS
+};
+
+enum
+{
+	POLICY_ID,
+	POLICY_CREATED_AT,
+	POLICY_OWNER,
+	POLICY_MAX_COUNT,
+	POLICY_DROPPED,
+	POLICY_NAMESPACE,
+	POLICY_WORKFLOW,
+	POLICY_TAG,
+	POLICY_ARCHIVE
+};
+
+enum
+{
+	STATE_POLICY,
+	STATE_ARCHIVER,
+	STATE_SCANNED,
+	STATE_SCAN_TO,
+	STATE_CHANGED,
+	STATE_DELETED,
+	STATE_TASK
+};
+
+enum
+{
+	ARCHIVE_POLICY,
+	ARCHIVE_RUN,
+	ARCHIVE_NOT_BEFORE
 };
 
 void
@@ -214,29 +246,75 @@ durable_retention_forget(int64 policy)
 	"  WHERE s.policy OPERATOR(pg_catalog.=) p.id AND NOT s.archiver" \
 	"  AND t.id OPERATOR(pg_catalog.=) s.task)"
 
-static DurablePlan is_due_plan = {
-	.name = "whether retention is due",
-	.sql =
-	"SELECT FROM durable.retention_policy p WHERE p.dropped"
-	" OR NOT EXISTS (SELECT FROM durable.retention_state s"
-	"  WHERE s.policy OPERATOR(pg_catalog.=) p.id AND NOT s.archiver"
-	"  AND NOT s.changed AND s.scanned OPERATOR(pg_catalog.>=) s.scan_to)"
-	" OR $1 OPERATOR(pg_catalog.>=)"
-	"  (SELECT d.look_at FROM durable.retention_due d ORDER BY d.look_at LIMIT 1)"
-	" OR (" ARCHIVE_DUE ") LIMIT 1",
-	.nargs = 1,
-	.argtypes = {TIMESTAMPTZOID},
-};
+/* The first row of a key (none: of the index), by the active snapshot. */
+static bool
+first_row(DurableRel table, DurableRel index, const Datum *keys, int nkeys, DurableRow *row,
+		  DurableProbe *probe)
+{
+	durable_probe_open(probe, table, index, GetActiveSnapshot(), nkeys);
+	return durable_probe_find(probe, keys, row);
+}
 
+/* Whether the function waits to be called, and no task is there to do it. */
+static bool
+archiver_is_due(Datum policy, const DurableRow *state, TimestampTz now)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	bool		due = first_row(REL_RETENTION_ARCHIVE, IDX_RETENTION_ARCHIVE, &policy, 1, &row,
+								&probe) &&
+		DatumGetTimestampTz(row.values[ARCHIVE_NOT_BEFORE]) <= now;
+
+	durable_probe_close(&probe);
+	if (due && !state->nulls[STATE_TASK])
+	{
+		due = !first_row(REL_TASK, IDX_TASK_PKEY, &state->values[STATE_TASK], 1, &row, &probe);
+		durable_probe_close(&probe);
+	}
+	return due;
+}
+
+static bool
+policy_is_due(const DurableRow *policy, TimestampTz now)
+{
+	DurableProbe probe;
+	DurableRow	state;
+	bool		due;
+
+	if (DatumGetBool(policy->values[POLICY_DROPPED]))
+		return true;
+	/* that of passes comes first */
+	due = !first_row(REL_RETENTION_STATE, IDX_RETENTION_STATE, &policy->values[POLICY_ID], 1,
+					 &state, &probe) ||
+		DatumGetBool(state.values[STATE_ARCHIVER]) || DatumGetBool(state.values[STATE_CHANGED]) ||
+		DatumGetInt64(state.values[STATE_SCANNED]) < DatumGetInt64(state.values[STATE_SCAN_TO]) ||
+		(!policy->nulls[POLICY_ARCHIVE] && archiver_is_due(policy->values[POLICY_ID], &state, now));
+	durable_probe_close(&probe);
+	return due;
+}
+
+/* No statement, because every sweep asks. */
 bool
 durable_retention_is_due(TimestampTz now)
 {
-	Datum		value = TimestampTzGetDatum(now);
-	bool		due;
+	DurableProbe policies;
+	DurableProbe probe;
+	DurableRow	row;
+	bool		any;
+	bool		due = false;
 
-	durable_plan_begin();
-	due = durable_plan_run(&is_due_plan, &value, NULL) > 0;
-	durable_plan_end();
+	durable_snapshot_push();
+	any = first_row(REL_RETENTION_POLICY, IDX_RETENTION_POLICY, NULL, 0, &row, &policies);
+	for (bool more = any; more && !due; more = durable_probe_next(&policies, &row))
+		due = policy_is_due(&row, now);
+	durable_probe_close(&policies);
+	if (any && !due)
+	{
+		due = first_row(REL_RETENTION_DUE, IDX_RETENTION_DUE, NULL, 0, &row, &probe) &&
+			DatumGetTimestampTz(row.values[DUE_LOOK_AT]) <= now;
+		durable_probe_close(&probe);
+	}
+	durable_snapshot_pop();
 	return due;
 }
 

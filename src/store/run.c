@@ -19,6 +19,7 @@ static const char *const status_names[] = {
 	[RUN_PENDING] = "pending",
 	[RUN_RUNNING] = "running",
 	[RUN_SUSPENDED] = "suspended",
+	[RUN_BLOCKED] = "blocked",
 	[RUN_COMPLETED] = "completed",
 	[RUN_FAILED] = "failed",
 	[RUN_CANCELLED] = "cancelled",

@@ -54,6 +54,7 @@ typedef enum DurableRunStatus
 	RUN_PENDING,
 	RUN_RUNNING,
 	RUN_SUSPENDED,
+	RUN_BLOCKED,				/* no live worker can go on with it */
 	RUN_COMPLETED,
 	RUN_FAILED,
 	RUN_CANCELLED,

@@ -39,6 +39,7 @@ enum
 	WORKFLOW_ON_ERROR,
 	WORKFLOW_DEAD_LETTER_WORKFLOW,
 	WORKFLOW_REQUIRES,
+	WORKFLOW_CONVENTION,
 	WORKFLOW_COLUMNS
 };
 
@@ -119,6 +120,7 @@ workflow_from_row(const DurableRow *row, DurableWorkflow *workflow)
 	workflow->on_error = varlena_column(row, WORKFLOW_ON_ERROR);
 	workflow->dead_letter_workflow = text_column(row, WORKFLOW_DEAD_LETTER_WORKFLOW);
 	workflow->requires = varlena_column(row, WORKFLOW_REQUIRES);
+	workflow->convention = DatumGetBool(row->values[WORKFLOW_CONVENTION]);
 }
 
 /* Whether every character is a digit; leading zeros are skipped. */
@@ -413,9 +415,9 @@ static DurablePlan workflow_store_plan = {
 	"INSERT INTO durable.workflow AS w (namespace, name, version, owner, registered_at,"
 	" atomic, body, queue, tags, input_check, singleton_key, singleton_limit,"
 	" singleton_max_queued, concurrency_key, concurrency_limit, turn_silence, on_error,"
-	" dead_letter_workflow, requires)"
+	" dead_letter_workflow, requires, convention)"
 	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7, $9, $10, $11,"
-	" $12, $13, $14, $15, $16, $17, $18)"
+	" $12, $13, $14, $15, $16, $17, $18, false)"
 	" ON CONFLICT ON CONSTRAINT workflow_pkey DO UPDATE SET"
 	" owner = excluded.owner, registered_at = excluded.registered_at, atomic = excluded.atomic,"
 	" body = excluded.body, queue = excluded.queue, tags = excluded.tags,"
@@ -425,7 +427,7 @@ static DurablePlan workflow_store_plan = {
 	" concurrency_key = excluded.concurrency_key,"
 	" concurrency_limit = excluded.concurrency_limit, turn_silence = excluded.turn_silence,"
 	" on_error = excluded.on_error, dead_letter_workflow = excluded.dead_letter_workflow,"
-	" requires = excluded.requires"
+	" requires = excluded.requires, convention = false"
 	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("w"),
 	.nargs = 18,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID,
@@ -454,6 +456,28 @@ durable_workflow_store(const DurableWorkflow *workflow)
 	nulls[11] = workflow->singleton_max_queued < 0 ? 'n' : ' ';
 	nulls[13] = workflow->concurrency_limit < 0 ? 'n' : ' ';
 	return run_once(&workflow_store_plan, values, nulls) > 0;
+}
+
+static DurablePlan convention_plan = {
+	.name = "store workflow by convention",
+	.sql =
+	"INSERT INTO durable.workflow (namespace, name, version, owner, registered_at, atomic,"
+	" queue, tags, singleton_limit, convention)"
+	" VALUES ($1, $2, '1', $3, pg_catalog.clock_timestamp(), false, $4, '{}', 1, true)"
+	" ON CONFLICT ON CONSTRAINT workflow_pkey DO NOTHING",
+	.nargs = 4,
+	.argtypes = {TEXTOID, TEXTOID, REGROLEOID, TEXTOID},
+};
+
+void
+durable_workflow_store_convention(text *namespace, text *name, Oid owner, text *queue)
+{
+	Datum		values[] = {
+		PointerGetDatum(namespace), PointerGetDatum(name), ObjectIdGetDatum(owner),
+		PointerGetDatum(queue)
+	};
+
+	(void) run_once(&convention_plan, values, NULL);
 }
 
 static DurablePlan workflow_delete_plan = {

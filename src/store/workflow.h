@@ -34,6 +34,7 @@ typedef struct DurableWorkflow
 	void	   *on_error;		/* jsonb */
 	text	   *dead_letter_workflow;
 	ArrayType  *requires;
+	bool		convention;		/* registered by a start, not by anybody who said so */
 } DurableWorkflow;
 
 /* version NULL: the newest, numbers by value, other texts after them */
@@ -41,6 +42,8 @@ extern bool durable_workflow_find(text *namespace, text *name, text *version,
 								  DurableWorkflow *workflow);
 /* false: the definition belongs to another role */
 extern bool durable_workflow_store(const DurableWorkflow *workflow);
+/* An external one of version 1 that nobody has registered; leaves alone what is there. */
+extern void durable_workflow_store_convention(text *namespace, text *name, Oid owner, text *queue);
 /* how many were deleted; those of other roles stay */
 extern int	durable_workflow_delete(text *namespace, text *name, text *version);
 /* whether a run of this version (NULL: any) has not ended */

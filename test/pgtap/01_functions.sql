@@ -6,7 +6,7 @@
 SET IntervalStyle = postgres;
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(20);
+SELECT plan(22);
 
 CREATE TEMP TABLE contract (name text, kind "char", volatility "char", result text, arguments text[]);
 INSERT INTO contract VALUES
@@ -95,6 +95,13 @@ INSERT INTO contract VALUES
 	('pause', 'f', 'v', 'boolean', '{}'),
 	('resume', 'f', 'v', 'boolean', '{}'),
 	('workers', 'f', 'v', 'SETOF record', '{}'),
+	-- workers outside
+	('announce_worker', 'f', 'v', 'jsonb', ARRAY['worker text', 'queues text[]', 'workflows text[] DEFAULT ''{}''::text[]', 'capabilities text[] DEFAULT NULL::text[]',
+		'protocol integer[] DEFAULT NULL::integer[]', 'status jsonb DEFAULT NULL::jsonb', 'ttl interval DEFAULT ''00:00:35''::interval', 'namespace text DEFAULT NULL::text']),
+	('withdraw_worker', 'f', 'v', 'boolean', ARRAY['worker text', 'namespace text DEFAULT NULL::text']),
+	('protocol', 'f', 'i', 'integer[]', '{}'),
+	('queue_workers', 'f', 's', 'SETOF record', ARRAY['namespace text DEFAULT NULL::text']),
+	('workflow_directory', 'f', 's', 'SETOF record', ARRAY['namespace text DEFAULT NULL::text']),
 	-- external workflows
 	('complete_turn', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'decision jsonb']),
 	('record_step', 'f', 'v', 'boolean', ARRAY['task_id text', 'token uuid', 'seq integer', 'name text', 'output jsonb DEFAULT NULL::jsonb',
@@ -113,14 +120,14 @@ INSERT INTO contract VALUES
 	('side_effect', 'f', 'v', 'jsonb', ARRAY['handler text', 'input jsonb DEFAULT NULL::jsonb']),
 	('step', 'f', 'v', 'jsonb', ARRAY['name text', 'input jsonb DEFAULT NULL::jsonb', 'retries integer DEFAULT NULL::integer',
 		'backoff interval DEFAULT NULL::interval', 'backoff_kind text DEFAULT NULL::text', 'backoff_max interval DEFAULT NULL::interval',
-		'jitter boolean DEFAULT NULL::boolean', 'timeout interval DEFAULT NULL::interval', 'pickup_timeout interval DEFAULT NULL::interval', 'queue text DEFAULT NULL::text', 'priority integer DEFAULT NULL::integer']),
+		'jitter boolean DEFAULT NULL::boolean', 'timeout interval DEFAULT NULL::interval', 'pickup_timeout interval DEFAULT NULL::interval', 'queue text DEFAULT NULL::text', 'priority integer DEFAULT NULL::integer', 'requires text[] DEFAULT NULL::text[]']),
 	('step_async', 'f', 'v', 'integer', ARRAY['name text', 'input jsonb DEFAULT NULL::jsonb', 'retries integer DEFAULT NULL::integer',
 		'backoff interval DEFAULT NULL::interval', 'backoff_kind text DEFAULT NULL::text', 'backoff_max interval DEFAULT NULL::interval',
-		'jitter boolean DEFAULT NULL::boolean', 'timeout interval DEFAULT NULL::interval', 'pickup_timeout interval DEFAULT NULL::interval', 'queue text DEFAULT NULL::text', 'priority integer DEFAULT NULL::integer']),
+		'jitter boolean DEFAULT NULL::boolean', 'timeout interval DEFAULT NULL::interval', 'pickup_timeout interval DEFAULT NULL::interval', 'queue text DEFAULT NULL::text', 'priority integer DEFAULT NULL::integer', 'requires text[] DEFAULT NULL::text[]']),
 	('step_all', 'f', 'v', 'jsonb[]', ARRAY['name text', 'inputs jsonb[]', 'mode text DEFAULT ''wait_all''::text', 'max_in_flight integer DEFAULT NULL::integer',
 		'retries integer DEFAULT NULL::integer',
 		'backoff interval DEFAULT NULL::interval', 'backoff_kind text DEFAULT NULL::text', 'backoff_max interval DEFAULT NULL::interval',
-		'jitter boolean DEFAULT NULL::boolean', 'timeout interval DEFAULT NULL::interval', 'pickup_timeout interval DEFAULT NULL::interval', 'queue text DEFAULT NULL::text', 'priority integer DEFAULT NULL::integer']),
+		'jitter boolean DEFAULT NULL::boolean', 'timeout interval DEFAULT NULL::interval', 'pickup_timeout interval DEFAULT NULL::interval', 'queue text DEFAULT NULL::text', 'priority integer DEFAULT NULL::integer', 'requires text[] DEFAULT NULL::text[]']),
 	('await', 'f', 'v', 'jsonb', ARRAY['handle integer']),
 	('await_all', 'f', 'v', 'jsonb[]', ARRAY['handles integer[]']),
 	('await_any', 'f', 'v', 'integer', ARRAY['handles integer[]']),
@@ -225,6 +232,8 @@ SELECT is(pg_temp.out_columns('task_status'),
 	'created_at timestamp with time zone, run_at timestamp with time zone, finished_at timestamp with time zone, progress jsonb, '
 	'heartbeat_at timestamp with time zone', 'columns of task_status');
 SELECT is(pg_temp.out_columns('queue_depth'), 'ready bigint, claimed bigint, delayed bigint, parked bigint, oldest_ready interval', 'columns of queue_depth');
+SELECT is(pg_temp.out_columns('queue_workers'), 'queue text, ready bigint, claimed bigint, depth bigint, live_workers bigint, workers text[], last_seen timestamp with time zone, alert boolean', 'columns of queue_workers');
+SELECT is(pg_temp.out_columns('workflow_directory'), 'workflow text, versions text[], kind text, queue text, workers text[], observed text[], disagreements text[]', 'columns of workflow_directory');
 SELECT is(pg_temp.out_columns('scan_hints'), 'preloaded boolean, checks bigint, rescued bigint', 'columns of scan_hints');
 SELECT is(pg_temp.out_columns('health'), 'name text, level text, value double precision, unit text, hint text, detail jsonb', 'columns of health');
 

@@ -4,20 +4,20 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(53);
+SELECT plan(59);
 
-SELECT tables_are('durable', ARRAY['checkpoint', 'dead_letter', 'handler', 'identity', 'last_sweep', 'lease', 'namespace_access', 'queue', 'quota', 'retention_archive', 'retention_due', 'retention_member', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'sweep_failure', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'dead_letter', 'handler', 'identity', 'last_sweep', 'lease', 'namespace_access', 'queue', 'quota', 'retention_archive', 'retention_due', 'retention_member', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'sweep_failure', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow', 'run_blocked', 'worker', 'worker_queue']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'task_seq']);
-SELECT views_are('durable', ARRAY['queues', 'retention', 'retention_failures', 'retention_match', 'schedules', 'singletons']);
+SELECT views_are('durable', ARRAY['queues', 'retention', 'retention_failures', 'retention_match', 'schedules', 'singletons', 'workers']);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
 	'every table has a comment');
-SELECT is((SELECT reloptions FROM pg_class WHERE oid = v::regclass), ARRAY['security_invoker=true'], v || ' reads with the caller''s rights') FROM unnest('{durable.schedules,durable.singletons,durable.retention,durable.retention_failures}'::text[]) v;
+SELECT is((SELECT reloptions FROM pg_class WHERE oid = v::regclass), ARRAY['security_invoker=true'], v || ' reads with the caller''s rights') FROM unnest('{durable.schedules,durable.singletons,durable.workers,durable.retention,durable.retention_failures}'::text[]) v;
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND relpersistence <> 'p' $$, 'every table is logged');
 
 -- pg_dump: the data of users, and nothing that only this server can mean
 SELECT set_eq($$ SELECT c.relname::text FROM pg_extension e, unnest(e.extconfig) t(oid) JOIN pg_class c ON c.oid = t.oid WHERE e.extname = 'durable' $$,
 	ARRAY['checkpoint', 'dead_letter', 'handler', 'identity', 'lease_seq', 'namespace_access', 'queue', 'quota', 'retention_archive', 'retention_due', 'retention_member', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'task', 'task_deadline', 'task_delayed', 'task_ready', 'task_result', 'task_seq', 'waiter', 'worker_pause', 'workflow'],
-	'dumped are tasks, results, settings and the sequences; not leases and heartbeats');
+	'dumped are tasks, results, settings and the sequences; not leases, heartbeats and workers');
 SELECT is_empty($$ SELECT unnest(extcondition) FROM pg_extension WHERE extname = 'durable' EXCEPT VALUES ('') $$, 'dumped completely');
 -- pg_upgrade refuses a column of any reg* type but these three
 SELECT is_empty($$ SELECT attrelid::regclass, attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
@@ -62,9 +62,15 @@ SELECT is((SELECT indexdef FROM pg_indexes x WHERE x.schemaname = 'durable' AND 
 	('retention_archive', 'retention_archive_next', 'CREATE INDEX retention_archive_next ON durable.retention_archive USING btree (policy, not_before)'),
 	('singleton', 'singleton_order', 'CREATE UNIQUE INDEX singleton_order ON durable.singleton USING btree (namespace, workflow, key, state, run)'),
 	('quota', 'quota_pkey', 'CREATE UNIQUE INDEX quota_pkey ON durable.quota USING btree (namespace, key, run)'),
+	('worker', 'worker_pkey', 'CREATE UNIQUE INDEX worker_pkey ON durable.worker USING btree (namespace, worker)'),
+	('worker_queue', 'worker_queue_pkey', 'CREATE UNIQUE INDEX worker_queue_pkey ON durable.worker_queue USING btree (namespace, queue, worker)'),
+	('run_blocked', 'run_blocked_pkey', 'CREATE UNIQUE INDEX run_blocked_pkey ON durable.run_blocked USING btree (run)'),
+	('run_blocked', 'run_blocked_queue', 'CREATE INDEX run_blocked_queue ON durable.run_blocked USING btree (namespace, queue, run)'),
 	('run_log', 'run_log_pkey', 'CREATE UNIQUE INDEX run_log_pkey ON durable.run_log USING btree (run, seq, number)'),
 	('task_result', 'task_result_unread', 'CREATE INDEX task_result_unread ON durable.task_result USING btree (namespace, name, finished_at, id) WHERE (lease_id IS NULL)')
 ) i (tab, name, def);
+-- a beat changes no column of an index
+SELECT is(count(*), 1::bigint, 'a worker is entered in one index') FROM pg_index WHERE indrelid = 'durable.worker'::regclass;
 -- no other index costs a write; the claim order is the order of its index
 SELECT is(count(*), 5::bigint, 'a task that goes through the queue is entered in five indexes')
   FROM pg_index WHERE indrelid IN ('durable.task'::regclass, 'durable.task_ready'::regclass, 'durable.lease'::regclass);
@@ -78,10 +84,10 @@ SELECT is_empty($$ SELECT c.oid::regclass, a.privilege_type FROM pg_class c, acl
 	WHERE c.relnamespace = 'durable'::regnamespace AND a.grantee <> c.relowner $$, 'no privilege on a table or sequence for anybody, PUBLIC included');
 SELECT is_empty($$ SELECT nspacl FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'durable' AND a.grantee <> n.nspowner $$, 'nor on the schema');
 SELECT set_eq($$ SELECT relname::text FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relrowsecurity $$,
-	ARRAY['checkpoint', 'dead_letter', 'handler', 'lease', 'queue', 'quota', 'retention_archive', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow'], 'row security on everything that "read" opens');
+	ARRAY['checkpoint', 'dead_letter', 'handler', 'lease', 'queue', 'quota', 'retention_archive', 'retention_policy', 'retention_state', 'run', 'run_log', 'schedule', 'signal_buffer', 'singleton', 'task', 'task_deadline', 'task_delayed', 'task_progress', 'task_ready', 'task_result', 'waiter', 'workflow', 'run_blocked', 'worker', 'worker_queue'], 'row security on everything that "read" opens');
 SELECT set_eq($$ SELECT tablename::text, policyname::text, permissive, cmd, roles::text FROM pg_policies WHERE schemaname = 'durable' $$,
 	$$ SELECT t, 'namespace_read' AS policy, 'PERMISSIVE' AS permissive, 'SELECT' AS cmd, '{public}' AS roles
-	     FROM unnest('{checkpoint,dead_letter,handler,lease,queue,quota,retention_archive,retention_policy,retention_state,run,run_log,schedule,signal_buffer,singleton,task,task_deadline,task_delayed,task_progress,task_ready,task_result,waiter,workflow}'::text[]) t $$, 'one policy each, for SELECT');
+	     FROM unnest('{checkpoint,dead_letter,handler,lease,queue,quota,retention_archive,retention_policy,retention_state,run,run_log,schedule,signal_buffer,singleton,task,task_deadline,task_delayed,task_progress,task_ready,task_result,waiter,workflow,run_blocked,worker,worker_queue}'::text[]) t $$, 'one policy each, for SELECT');
 SELECT is_empty($$ SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND NOT tgisinternal AND tgtype & 1 = 1 $$, 'no row triggers');
 SELECT bag_eq($$ SELECT c.relname::text, t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid

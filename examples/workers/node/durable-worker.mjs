@@ -11,6 +11,7 @@
 
 import pg from 'pg';
 import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
 
 /* Calls that hand in and claim, at once: while the server is at one the worker prepares the next. */
 const FLIGHTS = 2;
@@ -51,10 +52,10 @@ function errorJson(error) {
   return json;
 }
 
-function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, timeoutMs, pickupTimeoutMs, queue, priority } = {}) {
+function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, timeoutMs, pickupTimeoutMs, queue, priority, requires } = {}) {
   return {
     retries, backoff_ms: backoffMs, backoff_kind: backoffKind, backoff_max_ms: backoffMaxMs,
-    jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority,
+    jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority, requires,
   };
 }
 
@@ -343,11 +344,13 @@ export class Worker {
    * workflows: name, or name@version → body; handlers: name of a step or task → async (input, task) → output.
    * concurrency: bodies and handlers at once; prefetch: tasks that are claimed at most while they are quick.
    * history: turns come with that many checkpoints, and the worker keeps the histories of
-   * the last runs; needs the privilege read. null: with all of them.
+   * the last runs; needs the privilege read. null: with all of them. capabilities: what steps and
+   * workflows may require of this worker; null: what a worker of protocol 1 can do.
    */
-  constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${process.pid}`,
-    concurrency = 10, prefetch = 48 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, log = console.error } = {}) {
-    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, log });
+  constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`,
+    concurrency = 10, prefetch = 48 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, capabilities = null, announceMs = 10000,
+    log = console.error } = {}) {
+    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, capabilities, announceMs, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
     this.stepQueues = this.queues.filter((queue) => queue in handlers);
     this.pool = new pg.Pool({ ...connection, max: 6 });
@@ -368,7 +371,9 @@ export class Worker {
 
   start() {
     this.running = true;
-    this.loop = this.#poll();
+    this.status = 'up';
+    this.loop = this.#announce().then(() => this.#poll());
+    this.announcing = setInterval(() => this.#announce(), this.announceMs);
     this.renewal = setInterval(() => this.#renew().catch((error) => this.log('renewal failed:', error.message)), this.leaseMs / 3);
     this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), 5000);
     return this;
@@ -377,8 +382,11 @@ export class Worker {
   /** Finish what is under way for at most graceMs, then hand the rest back. */
   async stop({ graceMs = 10000 } = {}) {
     this.running = false;
+    this.status = 'draining';
     await this.#release(this.waiting.splice(0));
     this.wake?.();
+    await this.announced;
+    await this.#announce();
     await this.loop;
     let timer;
     await Promise.race([
@@ -387,16 +395,39 @@ export class Worker {
     clearTimeout(timer);
     clearInterval(this.renewal);
     clearInterval(this.beat);
+    clearInterval(this.announcing);
+    await this.announced;
     for (const { abort } of this.held.values()) abort.abort();
     await this.#release([...this.held.values()]);
+    await this.pool.query('SELECT durable.withdraw_worker($1, $2)', [this.name, this.namespace])
+      .catch((error) => this.log('withdrawal failed:', error.message));
     await this.pool.end();
   }
 
   async #release(entries) {
     for (const entry of entries) {
       this.held.delete(entry.key);
+      entry.finish();
+    }
+    for (const entry of entries) {
       await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [entry.task.token, entry.task.task_id]);
     }
+  }
+
+  // ---- telling who is here
+
+  /** One at a time: a beat that is due while the last one is under way is left out. */
+  #announce() {
+    this.announced ??= this.pool.query({
+      name: 'announce', text: "SELECT durable.announce_worker($1, $2, $3, $4, '{1,1}', $5, $6, $7) ->> 'outcome' AS outcome",
+      values: [this.name, this.queues, [...new Set(Object.keys(this.workflows).map((key) => key.split('@')[0]))], this.capabilities,
+        { status: this.status, runtime: 'node', concurrency: { mode: 'fixed', limit: this.concurrency }, inFlight: this.held.size, rssBytes: process.memoryUsage.rss() },
+        `${3.5 * this.announceMs} ms`, this.namespace],
+    }).then(
+      ({ rows: [{ outcome }] }) => { if (outcome === 'incompatible') this.log('this worker and the database speak different protocols: it gets nothing'); },
+      (error) => this.log('announcement failed:', error.message),
+    ).finally(() => { this.announced = null; });
+    return this.announced;
   }
 
   // ---- claiming

@@ -19,6 +19,7 @@ import datetime
 import json
 import os
 import random
+import socket
 import sys
 import threading
 import time
@@ -151,9 +152,10 @@ class Context:
 
     @staticmethod
     def _options(retries=None, backoff_ms=None, backoff_kind=None, backoff_max_ms=None, jitter=None, queue=None,
-                 priority=None, timeout_ms=None, pickup_timeout_ms=None):
+                 priority=None, timeout_ms=None, pickup_timeout_ms=None, requires=None):
         return without_none(retries=retries, backoff_ms=backoff_ms, backoff_kind=backoff_kind, backoff_max_ms=backoff_max_ms,
-                            jitter=jitter, queue=queue, priority=priority, timeout_ms=timeout_ms, pickup_timeout_ms=pickup_timeout_ms)
+                            jitter=jitter, queue=queue, priority=priority, timeout_ms=timeout_ms, pickup_timeout_ms=pickup_timeout_ms,
+                            requires=requires)
 
     def step_async(self, name, input=None, **options):
         """Dispatch a step and go on; the handle for wait_all() and wait_any()."""
@@ -298,15 +300,17 @@ class Worker:
     """workflows: name, or name@version -> body(ctx, input); handlers: name of a step or task -> function(input, task).
 
     history: turns come with that many checkpoints, and the worker keeps the histories of the
-    last runs; needs the privilege read. None: with all of them.
+    last runs; needs the privilege read. None: with all of them. capabilities: what steps and
+    workflows may require of this worker; None: what a worker of protocol 1 can do.
     """
 
     def __init__(self, dsn="", workflows=None, handlers=None, queues=None, namespace=None, name=None,
-                 concurrency=4, lease=30.0, poll=2.0, history=None, keep_runs=1000):
+                 concurrency=4, lease=30.0, poll=2.0, history=None, keep_runs=1000, capabilities=None, announce=10.0):
         self.dsn, self.namespace, self.concurrency, self.lease, self.poll = dsn, namespace, concurrency, lease, poll
         self.workflows, self.handlers = workflows or {}, handlers or {}
         self.queues = queues or sorted({*(key.split("@")[0] for key in self.workflows), *self.handlers})
-        self.name = name or f"python-{os.getpid()}"
+        self.name = name or f"python-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.capabilities, self.announce = capabilities, announce
         self.history, self.keep_runs = history, keep_runs
         self.kept = collections.OrderedDict()
         # (token, task_id) -> task, with task["lost"] once somebody else has it. A run has one
@@ -320,6 +324,10 @@ class Worker:
     def start(self):
         self.threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.concurrency)]
         self.keeper = threading.Thread(target=self._keep_alive, daemon=True)
+        self.stopped = threading.Event()
+        self._announce("up")
+        self.announcer = threading.Thread(target=self._keep_announced, daemon=True)
+        self.announcer.start()
         for thread in [*self.threads, self.keeper]:
             thread.start()
         return self
@@ -327,6 +335,7 @@ class Worker:
     def stop(self, grace=10.0):
         """Finish what is under way for at most `grace` seconds, then hand the rest back."""
         self.stopping.set()
+        self._announce("draining")
         end = time.monotonic() + grace
         # what is handed back must not be claimed by a thread that still waits for work
         while self.claiming or (self.held and time.monotonic() < end):
@@ -335,7 +344,33 @@ class Worker:
         for task in list(self.held.values()):
             task["lost"] = True
             self._row(connection, "SELECT durable.release(%s, ARRAY[%s])", task["token"], task["task_id"])
+        self.stopped.set()
+        self.announcer.join()
+        self._row(connection, "SELECT durable.withdraw_worker(%s, %s)", self.name, self.namespace)
         connection.close()
+
+    # ---- telling who is here
+
+    def _announce(self, status):
+        connection = None
+        try:
+            connection = self._connect()
+            outcome, = self._row(
+                connection, "SELECT durable.announce_worker(%s, %s::text[], %s::text[], %s::text[], '{1,1}', %s, %s, %s) ->> 'outcome'",
+                self.name, self.queues, sorted({key.split("@")[0] for key in self.workflows}), self.capabilities,
+                json.dumps({"status": status, "runtime": "python", "concurrency": {"mode": "fixed", "limit": self.concurrency}, "inFlight": len(self.held)}),
+                datetime.timedelta(seconds=3.5 * self.announce), self.namespace)
+            if outcome == "incompatible":
+                print(f"{self.name}: this worker and the database speak different protocols: it gets nothing", file=sys.stderr)
+        except psycopg2.Error as error:
+            print(f"{self.name}: {error}", file=sys.stderr)
+        finally:
+            if connection:
+                connection.close()
+
+    def _keep_announced(self):
+        while not self.stopped.wait(self.announce):
+            self._announce("draining" if self.stopping.is_set() else "up")
 
     def _connect(self):
         connection = psycopg2.connect(self.dsn, application_name=self.name)

@@ -1,0 +1,170 @@
+/*-------------------------------------------------------------------------
+ *
+ * blocked.c
+ *	  durable.run_blocked: runs that wait for a worker who can go on with them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type_d.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/snapmgr.h"
+
+#include "base/names.h"
+#include "base/plan.h"
+#include "base/rel.h"
+#include "store/blocked.h"
+
+enum
+{
+	BLOCKED_RUN,
+	BLOCKED_NAMESPACE,
+	BLOCKED_QUEUE,
+	BLOCKED_REQUIRES,
+	BLOCKED_COLUMNS
+};
+
+/* The classes below are taken: signal.c, lease.c, executing.c. */
+#define ANNOUNCE_LOCK_CLASS 7
+
+static void
+queue_tag(LOCKTAG *tag, text *namespace, text *queue)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(namespace),
+										   VARSIZE_ANY_EXHDR(namespace), 0);
+
+	hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(queue),
+							   VARSIZE_ANY_EXHDR(queue), hash);
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
+						 ANNOUNCE_LOCK_CLASS);
+}
+
+void
+durable_blocked_lock_announce(text *namespace, text *queue)
+{
+	LOCKTAG		tag;
+
+	queue_tag(&tag, namespace, queue);
+	(void) LockAcquire(&tag, ShareLock, false, false);
+}
+
+/* RowExclusiveLock goes with itself and not with ShareLock. */
+bool
+durable_blocked_lock_park(text *namespace, text *queue)
+{
+	LOCKTAG		tag;
+
+	queue_tag(&tag, namespace, queue);
+	return LockAcquire(&tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+static bool
+find(DurableProbe *probe, int64 run, DurableRow *row)
+{
+	Datum		key = Int64GetDatum(run);
+
+	durable_probe_open(probe, REL_RUN_BLOCKED, IDX_RUN_BLOCKED_PKEY, durable_snapshot_push(), 1);
+	return durable_probe_find(probe, &key, row);
+}
+
+static void
+end_find(DurableProbe *probe)
+{
+	durable_probe_close(probe);
+	durable_snapshot_pop();
+}
+
+void
+durable_blocked_store(int64 run, text *namespace, text *queue, ArrayType *requires)
+{
+	DurableProbe probe;
+	DurableWriter writer;
+	DurableRow	row;
+	bool		found = find(&probe, run, &row);
+
+	durable_writer_open(&writer, REL_RUN_BLOCKED);
+	durable_row_set(&row, BLOCKED_RUN, Int64GetDatum(run));
+	durable_row_set(&row, BLOCKED_NAMESPACE, PointerGetDatum(namespace));
+	durable_row_set(&row, BLOCKED_QUEUE, PointerGetDatum(queue));
+	durable_row_set_pointer(&row, BLOCKED_REQUIRES, requires);
+	if (!found || durable_writer_update(&writer, &row, true) != TM_Ok)
+		(void) durable_writer_insert_unless(&writer, IDX_RUN_BLOCKED_PKEY, &row);
+	durable_writer_close(&writer);
+	end_find(&probe);
+}
+
+void
+durable_blocked_remove(int64 run)
+{
+	DurableProbe probe;
+	DurableRow	row;
+
+	if (find(&probe, run, &row))
+	{
+		DurableWriter writer;
+
+		durable_writer_open(&writer, REL_RUN_BLOCKED);
+		(void) durable_writer_delete(&writer, &row.tid, true);
+		durable_writer_close(&writer);
+	}
+	end_find(&probe);
+}
+
+int
+durable_blocked_list(text *namespace, text *queue, ArrayType *capabilities,
+					 int64 *ids, int n, int max)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	Datum		keys[2] = {PointerGetDatum(namespace), PointerGetDatum(queue)};
+	bool		more;
+
+	durable_probe_open(&probe, REL_RUN_BLOCKED, IDX_RUN_BLOCKED_QUEUE, durable_snapshot_push(), 2);
+	for (more = durable_probe_find(&probe, keys, &row); more && n < max;
+		 more = durable_probe_next(&probe, &row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (row.nulls[BLOCKED_REQUIRES] ||
+			durable_set_contains(capabilities, DatumGetArrayTypeP(row.values[BLOCKED_REQUIRES])))
+			ids[n++] = DatumGetInt64(row.values[BLOCKED_RUN]);
+	}
+	end_find(&probe);
+	return n;
+}
+
+bool
+durable_blocked_exists(void)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	bool		found;
+
+	durable_probe_open(&probe, REL_RUN_BLOCKED, IDX_RUN_BLOCKED_PKEY, durable_snapshot_push(), 0);
+	found = durable_probe_find(&probe, NULL, &row);
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+	return found;
+}
+
+static DurablePlan expire_plan = {
+	.name = "expire blocked",
+	.sql =
+	"DELETE FROM durable.run_blocked b WHERE b.run OPERATOR(pg_catalog.=) ANY (ARRAY("
+	" SELECT o.run FROM durable.run_blocked o"
+	" WHERE NOT EXISTS (SELECT FROM durable.run r WHERE r.id OPERATOR(pg_catalog.=) o.run"
+	"  AND r.status OPERATOR(pg_catalog.=) 'blocked')"
+	" LIMIT $1 FOR UPDATE SKIP LOCKED))",
+	.nargs = 1,
+	.argtypes = {INT4OID},
+};
+
+void
+durable_blocked_expire(int max)
+{
+	Datum		values[] = {Int32GetDatum(max)};
+
+	(void) durable_plan_run(&expire_plan, values, NULL);
+}
