@@ -89,6 +89,7 @@ start(const DurableRow *row, const DurableDeadLetter *target)
 										   text_to_cstring(text_of(row, RUN_RUN_ID)))),
 		.priority = DatumGetInt32(row->values[RUN_PRIORITY]),
 		.start_at = DT_NOBEGIN,
+		.for_failure = true,
 		.headers = row->nulls[RUN_HEADERS] ? NULL : DatumGetPointer(row->values[RUN_HEADERS]),
 	};
 

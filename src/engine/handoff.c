@@ -389,6 +389,7 @@ durable_handoff_begin(DurableTurn *turn, DurableRun *run, DurableHandoff *handof
 	DurableRunSpec spec = {
 		.workflow = &handoff->workflow, .priority = turn->priority, .start_at = DT_NOBEGIN,
 		.tags = handoff->workflow.tags, .headers = turn->headers, .parent = turn->run,
+		.for_failure = true,
 	};
 	int			number;
 

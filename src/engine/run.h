@@ -51,6 +51,7 @@ typedef struct DurableRunSpec
 	bool		has_concurrency_limit;
 	DurableRefusal *refusal;	/* NULL: it is raised */
 	bool		replaces;		/* the run exists, and gets these keys */
+	bool		for_failure;	/* it takes a failure: not counted, never refused */
 	/* filled in */
 	text	   *singleton_key;
 	text	   *computed_key;	/* of the quota */

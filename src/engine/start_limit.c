@@ -291,10 +291,30 @@ counts(const DurableRunSpec *spec)
 	return spec->computed_key != NULL || has_queue_bound(spec);
 }
 
+/* A key that the input does not give is none. */
+static void
+read_keys_that_are_there(DurableRunSpec *spec)
+{
+	const DurableWorkflow *workflow = spec->workflow;
+	DurableRefusal ignored = {0};
+
+	spec->refusal = &ignored;
+	if (workflow->singleton_key != NULL)
+		spec->singleton_key = evaluate(spec, workflow->singleton_key, "singleton_key");
+	if (workflow->concurrency_key != NULL)
+		spec->computed_key = evaluate(spec, workflow->concurrency_key, "concurrency_key");
+	spec->refusal = NULL;
+}
+
 bool
 durable_start_check(DurableRunSpec *spec)
 {
 	spec->singleton_key = spec->computed_key = NULL;
+	if (spec->for_failure)
+	{
+		read_keys_that_are_there(spec);
+		return true;
+	}
 	if (!read_keys(spec))
 		return false;
 	if (!counts(spec))

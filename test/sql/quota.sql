@@ -95,6 +95,13 @@ SELECT durable.register_workflow('parent', 'quota.parent');
 SELECT durable.start('parent', '{"tenant": "own"}', 'p1');
 CALL durable.work(duration => '0');
 SELECT durable.result('p1');
+-- a run that takes a failure is never refused: its input gives no key, or the quota is used up
+CREATE FUNCTION takes(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN PERFORM durable.wait_for_signal('go:' || durable.run_id()); RETURN '"taken"'; END $$;
+SELECT durable.register_workflow('takes', 'quota.takes', singleton_key => '$.nothing', concurrency_key => '"failures"', concurrency_limit => 0),
+	durable.register_workflow('broken', 'quota.fails', on_error => '[{"code": "WF007", "workflow": "takes"}]');
+SELECT durable.start('broken', NULL, 'b1');
+CALL durable.work(duration => '0');
+SELECT run_id, status, singleton_key, concurrency_key FROM durable.run WHERE workflow IN ('broken', 'takes') ORDER BY id;
 SELECT durable.cancel(run_id) FROM durable.run WHERE finished_at IS NULL \g /dev/null
 SELECT count(*) FROM durable.quota;
 
