@@ -168,7 +168,9 @@ settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt
 /*
  * Instead of a claim: nothing has come to the run since the worker decided its last
  * turn, so nobody has taken another one, and with the step's result its history is what
- * the decision rests on. The lease that the turn's task has left names that turn.
+ * the decision rests on. The lease that the turn's task has left names that turn. A result
+ * that wakes nobody, as the run waits for more than one, is none that the decision may
+ * call off.
  */
 static DurableApplied
 lock_after_step(DurableTurn *turn, DurableRun *run)
@@ -187,7 +189,8 @@ lock_after_step(DurableTurn *turn, DurableRun *run)
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
 		!task.nulls[TASK_LAST_LEASE] &&
 		DatumGetInt64(task.values[TASK_LAST_LEASE]) == after->turn_lease &&
-		durable_checkpoints_end(turn->run) == after->history_end;
+		durable_checkpoints_end(turn->run) == after->history_end &&
+		!history_has_grown(turn);
 	if (holds)
 		keep_queue(turn, &task);
 	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
