@@ -35,7 +35,7 @@
 #include "store/workflow.h"
 
 /* The server's own advisory locks use 1 and 2 here. */
-#define RETENTION_LOCK_CLASS 7
+#define RETENTION_LOCK_CLASS 11
 
 /* What a batch should take. */
 #define BATCH_US (20 * USECS_PER_SEC / 1000)
