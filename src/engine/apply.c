@@ -259,7 +259,8 @@ refused(const DurableOperation *op, const DurableRefusal *refusal)
 }
 
 /*
- * Before the run is locked: a start that has to be counted may wait for others. What is
+ * Before the run is locked: a start that has to be counted may wait for others. None of the
+ * children is there yet, so each is counted with those that come before it. What is
  * wrong with the start of a child that is waited for is that step's error. The body has gone
  * on after any other: the run cannot know better than to fail. Returns why, or NULL.
  */
@@ -267,24 +268,29 @@ static Jsonb *
 prepare_starts(DurableTurn *turn)
 {
 	ListCell   *lc;
+	List	   *ahead = NIL;
 
 	foreach(lc, turn->operations)
 	{
 		DurableOperation *op = lfirst(lc);
 		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
-		DurableWorkflow workflow;
+		DurableWorkflow *workflow = palloc(sizeof(DurableWorkflow));
+		DurableRunSpec *spec = palloc0(sizeof(DurableRunSpec));
 		DurableRefusal refusal = {0};
-		DurableRunSpec spec = {
-			.workflow = &workflow, .input = checkpoint->input, .refusal = &refusal
-		};
 
+		CHECK_FOR_INTERRUPTS();
 		if (checkpoint->kind != KIND_CHILD ||
-			!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+			!durable_workflow_find(turn->namespace, op->workflow, op->version, workflow))
 			continue;
-		spec.run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
-		if (checkpoint->status == CHECKPOINT_PENDING)
-			durable_start_lock(&spec);
-		else if (!durable_start_check(&spec) && refusal.message != NULL)
+		spec->workflow = workflow;
+		spec->input = checkpoint->input;
+		spec->refusal = &refusal;
+		spec->ahead = ahead;
+		spec->run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
+		if (durable_start_check(spec))
+			ahead = spec->singleton_key == NULL && spec->computed_key == NULL ? ahead :
+				lappend(ahead, spec);
+		else if (refusal.message != NULL && checkpoint->status != CHECKPOINT_PENDING)
 			return refused(op, &refusal);
 	}
 	return NULL;
