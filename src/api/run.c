@@ -30,6 +30,7 @@
 #include "engine/recover.h"
 #include "engine/run.h"
 #include "engine/run_replace.h"
+#include "engine/start_limit.h"
 #include "engine/step.h"
 #include "engine/turn.h"
 #include "store/run.h"
@@ -204,6 +205,28 @@ resolve_taken(DurableRunSpec *spec, const DurableConflict *conflict, DurableRunI
 	}
 }
 
+/* Of starts that have to be counted, by keys that may differ. */
+static void
+lock_keys(const DurableRunSpec *spec, const Datum *inputs, const bool *nulls, text **run_ids, int n)
+{
+	const DurableWorkflow *workflow = spec->workflow;
+	List	   *specs = NIL;
+
+	if ((workflow->concurrency_key == NULL || spec->concurrency_key != NULL) &&
+		(workflow->singleton_key == NULL || workflow->singleton_max_queued < 0))
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		DurableRunSpec *one = palloc(sizeof(DurableRunSpec));
+
+		*one = *spec;
+		one->input = nulls[i] ? NULL : durable_check_payload(inputs[i], "input");
+		one->run_id = run_ids == NULL ? NULL : check_run_id(run_ids[i]);
+		specs = lappend(specs, one);
+	}
+	durable_start_lock_all(specs);
+}
+
 Datum
 durable_start_many(PG_FUNCTION_ARGS)
 {
@@ -238,6 +261,7 @@ durable_start_many(PG_FUNCTION_ARGS)
 		durable_conflict_needs_id(&conflict, "run_ids");
 	results = palloc(sizeof(text *) * Max(n, 1));
 	taken = palloc0(sizeof(DurableRunItem) * Max(n, 1));
+	lock_keys(&spec, inputs, nulls, run_ids, n);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -258,6 +258,38 @@ refused(const DurableOperation *op, const DurableRefusal *refusal)
 									  refusal->detail, refusal->hint, NULL);
 }
 
+/* The children that the turn starts, and the operations that ask for them. */
+static List *
+list_starts(DurableTurn *turn, List **ops)
+{
+	ListCell   *lc;
+	List	   *specs = NIL;
+
+	*ops = NIL;
+	foreach(lc, turn->operations)
+	{
+		DurableOperation *op = lfirst(lc);
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
+		DurableWorkflow *workflow;
+		DurableRunSpec *spec;
+
+		if (checkpoint->kind != KIND_CHILD)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		workflow = palloc(sizeof(DurableWorkflow));
+		if (!durable_workflow_for_start(turn->namespace, op->workflow, op->version, workflow))
+			continue;
+		spec = palloc0(sizeof(DurableRunSpec));
+		spec->workflow = workflow;
+		spec->input = checkpoint->input;
+		spec->refusal = palloc0(sizeof(DurableRefusal));
+		spec->run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
+		specs = lappend(specs, spec);
+		*ops = lappend(*ops, op);
+	}
+	return specs;
+}
+
 /*
  * Before the run is locked: a start that has to be counted, or registers its workflow by
  * convention, may wait for others. None of the children is there yet, so each is counted with those that come before it. What is
@@ -267,30 +299,27 @@ refused(const DurableOperation *op, const DurableRefusal *refusal)
 static Jsonb *
 prepare_starts(DurableTurn *turn)
 {
-	ListCell   *lc;
+	List	   *ops;
+	List	   *specs = list_starts(turn, &ops);
 	List	   *ahead = NIL;
+	ListCell   *lc;
+	ListCell   *lc2;
 
-	foreach(lc, turn->operations)
+	durable_start_lock_all(specs);
+	forboth(lc, ops, lc2, specs)
 	{
 		DurableOperation *op = lfirst(lc);
-		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
-		DurableWorkflow *workflow = palloc(sizeof(DurableWorkflow));
-		DurableRunSpec *spec = palloc0(sizeof(DurableRunSpec));
+		DurableRunSpec *spec = lfirst(lc2);
 		DurableRefusal refusal = {0};
 
 		CHECK_FOR_INTERRUPTS();
-		if (checkpoint->kind != KIND_CHILD ||
-			!durable_workflow_for_start(turn->namespace, op->workflow, op->version, workflow))
-			continue;
-		spec->workflow = workflow;
-		spec->input = checkpoint->input;
 		spec->refusal = &refusal;
 		spec->ahead = ahead;
-		spec->run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
 		if (durable_start_check(spec))
 			ahead = spec->singleton_key == NULL && spec->computed_key == NULL ? ahead :
 				lappend(ahead, spec);
-		else if (refusal.message != NULL && checkpoint->status != CHECKPOINT_PENDING)
+		else if (refusal.message != NULL &&
+				 durable_turn_at(turn, op->seq)->status != CHECKPOINT_PENDING)
 			return refused(op, &refusal);
 	}
 	return NULL;

@@ -341,6 +341,89 @@ counts(const DurableRunSpec *spec)
 	return spec->computed_key != NULL || has_queue_bound(spec);
 }
 
+/* One of the keys that several starts have to lock. */
+typedef struct StartLock
+{
+	bool		queue;			/* of the workflow's singletons, else of a quota */
+	text	   *workflow;
+	text	   *key;
+	const DurableRunSpec *spec;
+} StartLock;
+
+/* Quotas before queues, as a single start takes them. */
+static int
+compare_locks(const void *a, const void *b)
+{
+	const StartLock *x = a;
+	const StartLock *y = b;
+	int			result;
+
+	if (x->queue != y->queue)
+		return x->queue ? 1 : -1;
+	result = strcmp(text_to_cstring(x->key), text_to_cstring(y->key));
+	if (result != 0 || !x->queue)
+		return result;
+	return strcmp(text_to_cstring(x->workflow), text_to_cstring(y->workflow));
+}
+
+static void
+take_lock(const StartLock *lock)
+{
+	DurableSlotKey key = {
+		.namespace = lock->spec->workflow->namespace, .workflow = lock->workflow, .key = lock->key
+	};
+
+	CHECK_FOR_INTERRUPTS();
+	if (lock->queue)
+		durable_slots_lock_queue(&key);
+	else
+		durable_quota_lock(key.namespace, key.key);
+}
+
+/* The keys that one start has to lock, of which there are two at most. */
+static int
+list_locks(const DurableRunSpec *spec, StartLock *locks)
+{
+	int			n = 0;
+
+	if (spec->computed_key != NULL)
+		locks[n++] = (StartLock) {
+		.key = spec->computed_key, .workflow = spec->workflow->name, .spec = spec
+	};
+	if (has_queue_bound(spec))
+		locks[n++] = (StartLock) {
+		.queue = true, .key = spec->singleton_key, .workflow = spec->workflow->name, .spec = spec
+	};
+	return n;
+}
+
+void
+durable_start_lock_all(List *specs)
+{
+	StartLock  *locks = palloc(sizeof(StartLock) * 2 * Max(list_length(specs), 1));
+	int			n = 0;
+	ListCell   *lc;
+
+	if (list_length(specs) < 2)
+		return;
+	foreach(lc, specs)
+	{
+		DurableRunSpec *spec = lfirst(lc);
+
+		CHECK_FOR_INTERRUPTS();
+		spec->singleton_key = spec->computed_key = NULL;
+		if (read_keys(spec) && counts(spec) &&
+			(spec->run_id == NULL || !run_exists(spec->run_id)))
+			n += list_locks(spec, &locks[n]);
+	}
+	qsort(locks, n, sizeof(StartLock), compare_locks);
+	for (int i = 0; i < n; i++)
+	{
+		if (i == 0 || compare_locks(&locks[i - 1], &locks[i]) != 0)
+			take_lock(&locks[i]);
+	}
+}
+
 /* A key that the input does not give is none. */
 static void
 read_keys_that_are_there(DurableRunSpec *spec)

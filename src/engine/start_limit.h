@@ -19,6 +19,13 @@
  */
 extern bool durable_start_check(DurableRunSpec *spec);
 
+/*
+ * Of several starts of one namespace: takes the locks that durable_start_check() takes of
+ * each, in the order in which everybody takes them who starts several at once. What it finds
+ * wrong with one is found again by that. Its keys are the specs' own.
+ */
+extern void durable_start_lock_all(List *specs);
+
 /* Only fills in the keys, for a run that has its place already. */
 extern void durable_start_keys(DurableRunSpec *spec);
 
