@@ -40,6 +40,8 @@ CREATE TABLE durable.task (
 	error			jsonb,
 	headers			jsonb,
 	input			jsonb,
+	limiter			bigint,			-- NULL: nothing limits it
+	limiter_key		text COLLATE "C",
 	CONSTRAINT task_pkey PRIMARY KEY (id)
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 -- A claim does not write this row, so a payload costs nothing inline, and saves
@@ -69,7 +71,9 @@ CREATE TABLE durable.task_delayed (
 	run_at		timestamptz NOT NULL,
 	priority	int NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
-	queue		text COLLATE "C" NOT NULL
+	queue		text COLLATE "C" NOT NULL,
+	limiter		bigint,			-- where it waits when it is due
+	limiter_key	text COLLATE "C"
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_delayed IS 'ids of the tasks whose time has not come';
 CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed
@@ -163,9 +167,10 @@ CREATE FUNCTION durable.dispatch(
 	priority int DEFAULT 0, run_at timestamptz DEFAULT NULL,
 	max_attempts int DEFAULT 1, backoff interval DEFAULT '0',
 	backoff_max interval DEFAULT NULL, headers jsonb DEFAULT NULL,
-	backoff_kind text DEFAULT NULL, jitter boolean DEFAULT false)
+	backoff_kind text DEFAULT NULL, jitter boolean DEFAULT false,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_dispatch';
-COMMENT ON FUNCTION durable.dispatch(text, jsonb, text, text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean) IS
+COMMENT ON FUNCTION durable.dispatch(text, jsonb, text, text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text, text) IS
 'queue a task; idempotent by task_id while the task or its result lives';
 
 CREATE FUNCTION durable.dispatch_many(
@@ -174,9 +179,10 @@ CREATE FUNCTION durable.dispatch_many(
 	run_at timestamptz DEFAULT NULL, max_attempts int DEFAULT 1,
 	backoff interval DEFAULT '0', backoff_max interval DEFAULT NULL,
 	headers jsonb DEFAULT NULL, backoff_kind text DEFAULT NULL,
-	jitter boolean DEFAULT false, task_ids text[] DEFAULT NULL)
+	jitter boolean DEFAULT false, task_ids text[] DEFAULT NULL,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL)
 RETURNS SETOF text LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'durable_dispatch_many';
-COMMENT ON FUNCTION durable.dispatch_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text[]) IS
+COMMENT ON FUNCTION durable.dispatch_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text[], text, text) IS
 'queue one task per input, all of the same name; the task ids in the order of the inputs';
 
 --

@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "api/args.h"
+#include "api/limiter.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -98,6 +99,7 @@ durable_dispatch(PG_FUNCTION_ARGS)
 		item.task_id = check_explicit_id(PG_GETARG_TEXT_PP(2));
 	/* the arguments after task_id are those of dispatch_many after inputs */
 	read_spec(fcinfo, 3, &spec);
+	durable_arg_limiter(fcinfo, 13, &spec.limiter, &spec.fairness_key);
 	durable_access_require(spec.namespace, PRIVILEGE_START);
 	durable_dispatch_tasks(&spec, &item, 1);
 	PG_RETURN_TEXT_P(item.task_id);
@@ -158,6 +160,7 @@ durable_dispatch_many(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	items = read_items(fcinfo, &n);
 	read_spec(fcinfo, 2, &spec);
+	durable_arg_limiter(fcinfo, 13, &spec.limiter, &spec.fairness_key);
 	durable_access_require(spec.namespace, PRIVILEGE_START);
 	durable_dispatch_tasks(&spec, items, n);
 

@@ -125,7 +125,8 @@ look_for_work(Wait *wait)
 	if (!wait->atomic && !found)
 		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
 									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS, &moved);
-	found = found || durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
+	found = found || durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now,
+										 &wait->next);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);
 	return found;

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/commit.h"
 #include "base/ids.h"
+#include "engine/admission.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
 #include "engine/timeout.h"
@@ -129,8 +130,28 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 	round->lease.ids[round->lease.nids++] = id;
 }
 
+/* Whether a task that waits at a limiter comes before the best ready one: then it is
+ * taken. */
+static bool
+take_limited(Round *round, DurableAdmission *admission, const DurableReadyScan *ready,
+			 DurableProbe *by_id)
+{
+	int32		priority;
+	int64		id;
+	text	   *queue;
+
+	if (!durable_admission_best(admission, &priority, &id))
+		return false;
+	if (ready != NULL && (priority < ready->priority ||
+						  (priority == ready->priority && id > ready->id)))
+		return false;
+	if (durable_admission_take(admission, &queue))
+		deliver(round, by_id, id, queue);
+	return true;
+}
+
 static void
-take_ready(Round *round, Snapshot snapshot)
+take_ready(Round *round, Snapshot snapshot, DurableAdmission *admission)
 {
 	const DurableClaim *claim = round->claim;
 	Merge		merge;
@@ -141,8 +162,17 @@ take_ready(Round *round, Snapshot snapshot)
 	durable_writer_open(&writer, REL_TASK_READY);
 	durable_task_open_by_id(&by_id, snapshot);
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
-	while ((scan = merge_best(&merge)) != NULL)
+	for (;;)
 	{
+		scan = merge_best(&merge);
+		if (admission != NULL && take_limited(round, admission, scan, &by_id))
+		{
+			if (round->lease.nids == claim->max_tasks)
+				break;
+			continue;
+		}
+		if (scan == NULL)
+			break;
 		if (durable_writer_delete(&writer, &scan->walk.slot->tts_tid, false) == TM_Ok)
 		{
 			durable_ready_scan_taken(scan);
@@ -179,11 +209,34 @@ move_due(const Round *round)
 	owed_to_ready = moved < max ? 0 : Min(moved, PG_INT32_MAX / 2) * 2;
 }
 
+/* Of the queues that are not paused. */
+static DurableAdmission *
+lock_limiters(const Round *round)
+{
+	const DurableClaim *claim = round->claim;
+	text	  **queues = palloc(sizeof(text *) * Max(claim->nqueues, 1));
+	int			n = 0;
+
+	for (int i = 0; i < claim->nqueues; i++)
+	{
+		if (!durable_queue_is_paused(claim->namespace, claim->queues[i]))
+			queues[n++] = claim->queues[i];
+	}
+	return durable_admission_lock(claim->namespace, queues, n, round->now);
+}
+
 /* Leaves its snapshot pushed. */
 static void
 take(Round *round)
 {
-	take_ready(round, durable_snapshot_push());
+	DurableAdmission *admission = lock_limiters(round);
+	Snapshot	snapshot = durable_snapshot_push();
+
+	if (admission != NULL)
+		durable_admission_open(admission, snapshot);
+	take_ready(round, snapshot, admission);
+	if (admission != NULL)
+		durable_admission_close(admission);
 	owed_to_ready -= Min(owed_to_ready, round->lease.nids);
 }
 
@@ -282,13 +335,27 @@ lapsed_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Ti
 	return found;
 }
 
+static bool
+limited_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, TimestampTz now,
+			   TimestampTz *next)
+{
+	bool		found = false;
+
+	for (int i = 0; i < nqueues && !found; i++)
+		found = !durable_queue_is_paused(namespace, queues[i]) &&
+			durable_admission_exists(snapshot, namespace, &queues[i], 1, now, next);
+	return found;
+}
+
 bool
-durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now)
+durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now,
+					TimestampTz *next)
 {
 	Snapshot	snapshot = durable_snapshot_push();
 	bool		found = ready_exists(snapshot, namespace, queues, nqueues) ||
 		due_exists(snapshot, namespace, queues, nqueues, now) ||
-		lapsed_exists(snapshot, namespace, queues, nqueues, now);
+		lapsed_exists(snapshot, namespace, queues, nqueues, now) ||
+		limited_exists(snapshot, namespace, queues, nqueues, now, next);
 
 	durable_snapshot_pop();
 	return found;

@@ -53,7 +53,7 @@ typedef struct Field
 	Size		offset;			/* of the member, a pointer but for seq */
 } Field;
 
-#define MAX_FIELDS 14
+#define MAX_FIELDS 16
 #define AT(member) .offset = offsetof(DurableCommand, member)
 #define SEQ {"seq", FIELD_INT, true, 0, AT(seq)}
 #define VALUE {SEQ, {"value", FIELD_NAME, true, 0, AT(name)}}
@@ -77,6 +77,8 @@ static const CommandSpec specs[COMMAND_TYPES] = {
 			{"jitter", FIELD_BOOL, false, 0, AT(jitter)},
 			{"timeout_ms", FIELD_WINDOW, false, 0, AT(timeout)},
 			{"pickup_timeout_ms", FIELD_WINDOW, false, 0, AT(pickup_timeout)},
+			{"limiter", FIELD_NAME, false, 0, AT(limiter)},
+			{"fairness_key", FIELD_NAME, false, 0, AT(fairness_key)},
 			{"await", FIELD_BOOL, false, 0, AT(await)}}},
 	[COMMAND_RECORD_STEP] = {"record_step", {
 			SEQ, {"name", FIELD_NAME, true, 0, AT(name)},
@@ -367,6 +369,8 @@ check_values(const DurableCommand *command)
 	if (command->type == COMMAND_CALL && command->queue != NULL &&
 		VARDATA_ANY(command->queue)[0] == '#')
 		return "queues that start with \"#\" are reserved for work inside the database";
+	if (command->fairness_key != NULL && command->limiter == NULL)
+		return "\"fairness_key\" needs a \"limiter\"";
 	if (command->backoff_kind != NULL &&
 		strcmp(text_to_cstring(command->backoff_kind), "fixed") != 0 &&
 		strcmp(text_to_cstring(command->backoff_kind), "exp") != 0)

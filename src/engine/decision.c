@@ -246,7 +246,11 @@ operation(Decision *decision, const DurableCommand *command)
 	op->timeout = command->timeout;
 	op->pickup_timeout = command->pickup_timeout;
 	if (command->type == COMMAND_CALL)
+	{
 		op->target = command->queue;
+		op->limiter = command->limiter;
+		op->fairness_key = command->fairness_key;
+	}
 	else if (command->type == COMMAND_START_CHILD)
 	{
 		op->workflow = command->name;

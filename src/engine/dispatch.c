@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/rel.h"
 #include "engine/dispatch.h"
+#include "engine/limiter.h"
 #include "engine/tables.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -35,6 +36,8 @@ typedef struct Dispatch
 	const DurableTaskSpec *spec;
 	TimestampTz now;
 	DurableTables tables;
+	DurableGate space;
+	const DurableGate *gate;	/* or NULL */
 	int64	   *ids;			/* queued, their list entry not yet written */
 	int			nids;
 } Dispatch;
@@ -69,6 +72,7 @@ fill_task(const Dispatch *dispatch, const DurableTaskItem *item, DurableRow *row
 	durable_row_set_pointer(row, TASK_TASK_ID, item->task_id);
 	durable_row_set_pointer(row, TASK_HEADERS, spec->headers);
 	durable_row_set_pointer(row, TASK_INPUT, item->input);
+	durable_gate_to_row(dispatch->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
 }
 
 /* The new tasks become claimable, or wait for their time. */
@@ -82,11 +86,11 @@ enlist(Dispatch *dispatch)
 	if (spec->run_at > dispatch->now)
 		durable_delayed_insert_many(durable_tables_get(&dispatch->tables, TABLE_DELAYED),
 									dispatch->ids, dispatch->nids, spec->run_at,
-									spec->priority, spec->namespace, spec->queue);
+									spec->priority, spec->namespace, spec->queue,
+									dispatch->gate);
 	else
-		durable_ready_insert_many(durable_tables_get(&dispatch->tables, TABLE_READY),
-								  dispatch->ids, dispatch->nids, spec->priority,
-								  spec->namespace, spec->queue);
+		durable_limiter_enlist(&dispatch->tables, dispatch->gate, dispatch->ids, dispatch->nids,
+							   spec->priority, spec->namespace, spec->queue);
 	dispatch->nids = 0;
 }
 
@@ -179,6 +183,13 @@ durable_dispatch_tasks(const DurableTaskSpec *spec, DurableTaskItem *items, int 
 	int			generated = 0;
 
 	durable_tables_init(&dispatch.tables);
+	if (spec->limiter != NULL)
+	{
+		dispatch.space.limiter = durable_limiter_require(spec->namespace, spec->limiter);
+		dispatch.space.key = spec->fairness_key != NULL ? spec->fairness_key :
+			cstring_to_text("");
+		dispatch.gate = &dispatch.space;
+	}
 	dispatch.ids = palloc(sizeof(int64) * BATCH);
 	/* numbers are age: they follow the caller's order */
 	for (int i = 0; i < n; i++)

@@ -26,6 +26,8 @@ typedef struct DurableTaskSpec
 	bool		exponential;
 	bool		jitter;
 	void	   *headers;
+	text	   *limiter;			/* NULL: none */
+	text	   *fairness_key;
 } DurableTaskSpec;
 
 /* One task. */

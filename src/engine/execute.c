@@ -213,6 +213,7 @@ run_local_step(DurableTurn *turn)
 	durable_current_step = turn;
 	succeeded = call_handler(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;
+	turn->slot_spent = true;
 	durable_turn_changed(turn, checkpoint);
 	checkpoint->wake_at = 0;
 	if (!succeeded)

@@ -29,6 +29,8 @@
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
+#include "engine/admission.h"
+#include "engine/limiter.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
 #include "engine/schedule.h"
@@ -39,6 +41,19 @@
 #include "store/ready.h"
 #include "store/result.h"
 #include "store/task.h"
+
+static void
+promote(DurableTables *tables, const DurableRow *row, text *namespace, text *queue)
+{
+	DurableGate space;
+	int64		id = DatumGetInt64(row->values[DELAYED_ID]);
+
+	durable_limiter_enlist(tables,
+						   durable_gate_from_row(row, DELAYED_LIMITER, DELAYED_LIMITER_KEY,
+												 &space),
+						   &id, 1, DatumGetInt32(row->values[DELAYED_PRIORITY]),
+						   namespace, queue);
+}
 
 int
 durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
@@ -62,9 +77,7 @@ durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, Time
 		if (durable_writer_delete(delayed, &row.tid, false) != TM_Ok)
 			continue;
 		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
-		durable_ready_insert(durable_tables_get(&tables, TABLE_READY),
-							 DatumGetInt64(row.values[DELAYED_ID]),
-							 DatumGetInt32(row.values[DELAYED_PRIORITY]), namespace, queue);
+		promote(&tables, &row, namespace, queue);
 		promoted++;
 	}
 	durable_due_close(&scan);
@@ -330,6 +343,8 @@ durable_maintain_all(TimestampTz now, int max, bool slowly, DurableMaintained *d
 	done->timed_out += durable_timeout_expire_all(now, max, &due);
 	next = Min(next, due);
 	done->fired += durable_schedules_fire(now, max);
+	due = durable_admission_windows(now);
+	next = Min(next, due);
 	due = durable_schedules_next_due();
 	return Min(next, due);
 }
@@ -365,4 +380,5 @@ durable_maintain_old(TimestampTz now, int max, int64 *results, int64 *heartbeats
 	*heartbeats = durable_progress_expire(max);
 	*grants = durable_access_expire();
 	durable_plan_end();
+	(void) durable_limiters_expire(now, max);
 }

@@ -18,12 +18,14 @@
 #include "base/clock.h"
 #include "base/guc.h"
 #include "base/json.h"
+#include "engine/limiter.h"
 #include "engine/outcome.h"
 #include "engine/recover.h"
 #include "engine/retry.h"
 #include "engine/run.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
+#include "store/limited.h"
 #include "store/ready.h"
 #include "store/task.h"
 
@@ -36,7 +38,16 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 	int32		priority = DatumGetInt32(task->values[TASK_PRIORITY]);
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
+	DurableGate space;
+	const DurableGate *gate;
 
+	/* the step of a run that it was to wait for asks again */
+	if (durable_task_is(task, "turn"))
+	{
+		durable_row_set_null(task, TASK_LIMITER);
+		durable_row_set_null(task, TASK_LIMITER_KEY);
+	}
+	gate = durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 	if (run_at > now)
 		durable_row_set(task, TASK_RUN_AT, TimestampTzGetDatum(run_at));
 	else
@@ -47,10 +58,10 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 		return result;
 	if (run_at > now)
 		durable_delayed_insert(durable_tables_get(tables, TABLE_DELAYED), id,
-							   run_at, priority, namespace, queue);
+							   run_at, priority, namespace, queue, gate);
 	else
-		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id,
-							 priority, namespace, queue);
+		durable_limiter_enlist(tables, gate, &id, 1, priority, namespace, queue);
+	durable_limiter_leave(tables, id);
 	durable_timeout_queued(task, Max(run_at, now));
 	return TM_Ok;
 }
@@ -63,6 +74,8 @@ durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
 	bool		found = false;
+	DurableGate space;
+	const DurableGate *gate = durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 
 	if (delayed_until == 0 && !task->nulls[TASK_RUN_AT])
 		delayed_until = DatumGetTimestampTz(task->values[TASK_RUN_AT]);
@@ -71,7 +84,8 @@ durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
 	{
 		durable_snapshot_push();
 		found = durable_ready_remove(id, priority, namespace, queue) ||
-			(delayed_until != 0 && durable_delayed_remove(id, delayed_until, namespace, queue));
+			(delayed_until != 0 && durable_delayed_remove(id, delayed_until, namespace, queue)) ||
+			(gate != NULL && durable_limited_remove(gate, id, priority, queue, true) == TM_Ok);
 		durable_snapshot_pop();
 		if (delayed_until == 0)
 			break;
@@ -94,6 +108,7 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 								   &task->tid, wait);
 	if (result != TM_Ok)
 		return result;
+	durable_limiter_leave(tables, DatumGetInt64(task->values[TASK_ID]));
 	durable_result_of(task, outcome, now, &row);
 	durable_writer_insert(durable_tables_get(tables, TABLE_RESULT), &row);
 	return TM_Ok;

@@ -1,0 +1,77 @@
+/*-------------------------------------------------------------------------
+ *
+ * slot.h
+ *	  durable.limiter_slot: who holds a slot; and what is counted of limiters
+ *	  (durable.limiter_freed, _state, _key, _tick).
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DURABLE_STORE_SLOT_H
+#define DURABLE_STORE_SLOT_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+
+#include "base/walk.h"
+#include "store/gate.h"
+
+/* What is counted of a limiter; all 0 before the first admission. */
+typedef struct DurableLimiterState
+{
+	bool		stored;
+	ItemPointerData tid;
+	int64		version;
+	TimestampTz window_start;
+	TimestampTz opens_at;		/* 0: the window is not full */
+	int64		first_tick;
+	int64		next_tick;
+	int64		stamp;
+	int64		floor;
+	int64		blocked;
+	int			running;
+	int			used;
+	int			key_limit;		/* DURABLE_NO_LIMIT: none */
+} DurableLimiterState;
+
+/* … and of one of its keys */
+typedef struct DurableKeyState
+{
+	bool		stored;
+	bool		changed;
+	ItemPointerData tid;
+	int64		version;
+	int64		served;
+	int			running;
+	int			blocked;
+	text	   *key;
+} DurableKeyState;
+
+/* The newest that the snapshot sees; what is not there is all 0. */
+extern void durable_limiter_state_read(int64 limiter, Snapshot snapshot,
+									   DurableLimiterState *state);
+extern void durable_key_state_read(const DurableGate *gate, Snapshot snapshot,
+								   DurableKeyState *state);
+/* Under the limiter's lock: the next version takes the place of what was read. */
+extern void durable_limiter_state_write(DurableWriter *writer, int64 limiter,
+										DurableLimiterState *state);
+extern void durable_key_state_write(DurableWriter *writer, int64 limiter, int64 version,
+									DurableKeyState *state);
+
+extern void durable_slot_insert(DurableWriter *writer, int64 id, const DurableGate *gate);
+/* By the active snapshot; the key is copied. */
+extern bool durable_slot_find(int64 id, DurableGate *gate, ItemPointer tid);
+extern int64 durable_slot_count(int64 limiter);
+
+extern void durable_freed_insert(DurableWriter *writer, const DurableGate *gate);
+/* over what was given back, oldest first; the key of a row holds until the next */
+extern void durable_freed_open(DurableWalk *walk, Snapshot snapshot, int64 limiter);
+extern bool durable_freed_next(DurableWalk *walk, ItemPointer tid, text **key);
+extern bool durable_freed_exists(Snapshot snapshot, int64 limiter);
+
+extern void durable_tick_insert(DurableWriter *writer, int64 limiter, int64 n, TimestampTz at);
+/* false: it is not there */
+extern bool durable_tick_find(int64 limiter, int64 n, Snapshot snapshot, TimestampTz *at,
+							  ItemPointer tid);
+
+#endif							/* DURABLE_STORE_SLOT_H */
