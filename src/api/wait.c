@@ -36,6 +36,7 @@
 #include "base/rel.h"
 #include "base/security.h"
 #include "base/wakeup.h"
+#include "engine/admission.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
 #include "store/ready.h"
@@ -224,6 +225,8 @@ claim_now(Wait *wait)
 		wait->tasks = SPI_datumTransfer(tasks, false, -1);
 	SPI_freetuptable(SPI_tuptable);
 	durable_snapshot_pop();
+	if (isnull && durable_admission_turned_away())
+		wait->next = Min(wait->next, durable_clock_now() + DURABLE_TURNED_AWAY_US);
 	return !isnull;
 }
 

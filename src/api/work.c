@@ -28,6 +28,7 @@
 #include "base/extension_state.h"
 #include "base/guc.h"
 #include "base/security.h"
+#include "engine/admission.h"
 #include "engine/work.h"
 #include "store/run.h"
 
@@ -62,6 +63,8 @@ sleep_until_work(TimestampTz deadline)
 	TimestampTz now = durable_clock_now();
 	double		ms = Min((deadline - now) / 1000.0, durable_poll_interval);
 
+	if (durable_admission_turned_away())
+		ms = Min(ms, DURABLE_TURNED_AWAY_US / 1000.0);
 	if (wait_event == 0)
 		wait_event = compat_wait_event("DurableWork");
 	SPI_commit();

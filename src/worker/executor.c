@@ -37,6 +37,7 @@
 #include "base/errors.h"
 #include "base/executing.h"
 #include "base/guc.h"
+#include "engine/admission.h"
 #include "engine/execute.h"
 #include "engine/work.h"
 #include "worker/executor.h"
@@ -207,6 +208,9 @@ sleep_time(const Executor *executor)
 		return 0;
 	if (executor->failed)
 		return ERROR_PAUSE_MS;
+	/* what another session had in hand may be free by then */
+	if (durable_admission_turned_away())
+		return DURABLE_TURNED_AWAY_US / 1000;
 	if (durable_worker_idle_timeout >= 0)
 		ms = Max(0, durable_worker_idle_timeout -
 				 (GetCurrentTimestamp() - executor->idle_since) / 1000.0);
