@@ -302,7 +302,8 @@ count_off(DurableAdmission *admission, Visit *visit, int max)
 	return n > 0;
 }
 
-/* The limit of the keys was raised since: all of them are looked at again. */
+/* The limit of the keys has changed since: all that are held back are looked at again,
+ * by this claim if they are few. */
 static void
 follow_key_limit(DurableAdmission *admission, Visit *visit)
 {
@@ -316,10 +317,13 @@ follow_key_limit(DurableAdmission *admission, Visit *visit)
 	for (int i = 0; i < n; i++)
 	{
 		unblock(admission, visit, &rows[i]);
-		durable_turn_row_insert(durable_tables_get(&admission->tables, TABLE_TURN),
-								visit->limiter.id, &rows[i]);
+		if (n <= FREED_BATCH)
+			give_turn(admission, visit, &rows[i]);
+		else
+			durable_turn_row_insert(durable_tables_get(&admission->tables, TABLE_TURN),
+									visit->limiter.id, &rows[i]);
 	}
-	if (n > 0)
+	if (n > FREED_BATCH)
 		durable_limiter_wake(visit->limiter.id, 1);
 	visit->state.key_limit = visit->limiter.key_concurrency;
 	/* a limiter that nobody has used yet need not be written for that */
@@ -355,6 +359,9 @@ sliding_opens_at(const DurableLimiter *limiter, DurableLimiterState *state, Time
 		TimestampTz at;
 
 		CHECK_FOR_INTERRUPTS();
+		/* of this claim */
+		if (state->first_tick >= state->seen_tick)
+			return now + limiter->rate_us;
 		if (durable_tick_find(limiter->id, state->first_tick, snapshot, &at, &tid))
 		{
 			if (Min(at, now) + limiter->rate_us > now)
@@ -662,7 +669,6 @@ open_visit(DurableAdmission *admission, Visit *visit)
 	if (!visit->open)
 		return;
 	durable_limiter_state_read(id, admission->snapshot, &visit->state);
-	follow_key_limit(admission, visit);
 }
 
 void
@@ -684,7 +690,10 @@ durable_admission_open(DurableAdmission *admission, Snapshot snapshot)
 	{
 		Visit	   *visit = admission->visits[i];
 
-		if (visit->open && visit->state.blocked > 0)
+		if (!visit->open)
+			continue;
+		follow_key_limit(admission, visit);
+		if (visit->state.blocked > 0)
 			(void) count_off(admission, visit, FREED_BATCH);
 	}
 }

@@ -190,8 +190,9 @@ fail_undispatched(DurableTurn *turn, const DurableOperation *op)
 {
 	MemoryContext before = MemoryContextSwitchTo(turn->context);
 	Jsonb	   *error =
-		durable_json_error_full(psprintf("limiter \"%s\" does not exist",
-										 text_to_cstring(op->limiter)),
+		durable_json_error_full(psprintf("limiter \"%s\" does not exist in namespace \"%s\"",
+										 text_to_cstring(op->limiter),
+										 text_to_cstring(turn->namespace)),
 								unpack_sql_state(ERRCODE_UNDEFINED_OBJECT), false);
 
 	MemoryContextSwitchTo(before);

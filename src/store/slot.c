@@ -104,6 +104,7 @@ durable_limiter_state_read(int64 limiter, Snapshot snapshot, DurableLimiterState
 			DatumGetTimestampTz(row.values[STATE_OPENS_AT]);
 		state->first_tick = DatumGetInt64(row.values[STATE_FIRST_TICK]);
 		state->next_tick = DatumGetInt64(row.values[STATE_NEXT_TICK]);
+		state->seen_tick = state->next_tick;
 		state->stamp = DatumGetInt64(row.values[STATE_STAMP]);
 		state->floor = DatumGetInt64(row.values[STATE_FLOOR]);
 		state->blocked = DatumGetInt64(row.values[STATE_BLOCKED]);

@@ -26,6 +26,7 @@ typedef struct DurableLimiterState
 	TimestampTz opens_at;		/* 0: the window is not full */
 	int64		first_tick;
 	int64		next_tick;
+	int64		seen_tick;		/* next_tick when it was read: later ones are not seen */
 	int64		stamp;
 	int64		floor;
 	int64		blocked;
