@@ -483,7 +483,7 @@ add_candidate(Source *source, DurableAdmission *admission, const DurableTurnRow 
 {
 	Visit	   *visit = source->visit;
 	Candidate  *candidate = find_candidate(source, turn);
-	Candidate	other;
+	Candidate	other = {0};
 
 	if (candidate != NULL)
 	{
