@@ -25,6 +25,8 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
+#include "lib/pairingheap.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -46,6 +48,18 @@
 #define FREED_BATCH 64
 #define FREED_EACH 2
 
+#define KEY_BUCKETS 256
+
+typedef struct Candidate Candidate;
+
+/* A key in hand. */
+typedef struct Key
+{
+	DurableKeyState state;
+	struct Key *next;			/* in its bucket */
+	Candidate  *candidates;
+} Key;
+
 /* One limiter in hand. */
 typedef struct Visit
 {
@@ -56,22 +70,25 @@ typedef struct Visit
 	bool		freed_open;
 	bool		freed_over;		/* all was counted off */
 	DurableWalk freed;
-	DurableKeyState **keys;
-	int			nkeys;
-	int			key_space;
+	Key		   *keys[KEY_BUCKETS];
 } Visit;
 
-/* A turn in hand. */
-typedef struct Candidate
+/* A turn in hand. While it is queued nothing that orders it may change. */
+struct Candidate
 {
+	pairingheap_node node;
 	DurableTurnRow turn;
-	DurableKeyState *key;
+	Key		   *key;
+	struct Source *source;
+	Candidate  *sibling;		/* of the same key */
+	int			index;			/* in source->candidates */
+	bool		queued;
 	bool		stored;			/* its row is in the table, as it was read */
 	bool		changed;
 	bool		left;			/* for the next claim: somebody is adding to it */
 	int64		id;				/* the task that comes next; 0: not looked for */
 	ItemPointerData tid;
-} Candidate;
+};
 
 /* A limiter's turns in one queue. */
 typedef struct Source
@@ -79,6 +96,7 @@ typedef struct Source
 	Visit	   *visit;
 	text	   *queue;
 	DurableReadyScan scan;
+	pairingheap *queued;
 	Candidate **candidates;
 	int			ncandidates;
 	int			space;
@@ -98,6 +116,7 @@ struct DurableAdmission
 	Source	   *sources;
 	int			nsources;
 	Source	   *best;
+	uint64		turns;			/* how many have been taken into hand */
 };
 
 static bool turned_away = false;
@@ -176,59 +195,47 @@ durable_admission_lock(text *namespace, text **queues, int nqueues, TimestampTz 
 
 /* --------------------------------------------------------------- counting -- */
 
-static DurableKeyState *
-key_state(DurableAdmission *admission, Visit *visit, text *key)
+static Key *
+find_key(DurableAdmission *admission, Visit *visit, text *name)
 {
 	DurableGate gate = {.limiter = visit->limiter.id};
-	DurableKeyState *state;
+	uint32		hash = hash_bytes((unsigned char *) VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	Key		  **bucket = &visit->keys[hash % KEY_BUCKETS];
+	Key		   *key;
 
-	for (int i = 0; i < visit->nkeys; i++)
+	for (key = *bucket; key != NULL; key = key->next)
 	{
-		if (durable_text_same(visit->keys[i]->key, key))
-			return visit->keys[i];
+		if (durable_text_same(key->state.key, name))
+			return key;
 	}
-	if (visit->nkeys == visit->key_space)
-	{
-		visit->key_space = Max(16, visit->key_space * 2);
-		visit->keys = visit->keys == NULL ? palloc(sizeof(void *) * visit->key_space) :
-			repalloc(visit->keys, sizeof(void *) * visit->key_space);
-	}
-	state = palloc(sizeof(DurableKeyState));
-	gate.key = DatumGetTextPCopy(PointerGetDatum(key));
-	durable_key_state_read(&gate, admission->snapshot, state);
-	visit->keys[visit->nkeys++] = state;
-	return state;
+	key = palloc0(sizeof(Key));
+	gate.key = DatumGetTextPCopy(PointerGetDatum(name));
+	durable_key_state_read(&gate, admission->snapshot, &key->state);
+	key->next = *bucket;
+	*bucket = key;
+	return key;
 }
 
 static bool
-key_is_full(const Visit *visit, const DurableKeyState *key)
+key_is_full(const Visit *visit, const Key *key)
 {
 	return visit->limiter.key_concurrency != DURABLE_NO_LIMIT &&
-		key->running >= visit->limiter.key_concurrency;
-}
-
-/* Where a turn of the key stands, as far as the key alone tells. */
-static int64
-least_position(const Visit *visit, const DurableKeyState *key, const DurableTurnRow *turn)
-{
-	if (visit->limiter.by_key)
-		return Max(key->served, turn->position);
-	return visit->limiter.lifo ? turn->position : turn->head;
+		key->state.running >= visit->limiter.key_concurrency;
 }
 
 static void
 unblock(DurableAdmission *admission, Visit *visit, DurableTurnRow *turn)
 {
-	DurableKeyState *key = key_state(admission, visit, turn->key);
+	Key		   *key = find_key(admission, visit, turn->key);
 
 	if (durable_writer_delete(durable_tables_get(&admission->tables, TABLE_BLOCKED),
 							  &turn->tid, true) != TM_Ok)
 		elog(ERROR, "a blocked key was changed without the limiter's lock");
 	/* first of all, and put right when it is met */
-	turn->position = visit->limiter.by_key ? key->served :
+	turn->position = visit->limiter.by_key ? key->state.served :
 		visit->limiter.lifo ? PG_INT64_MIN / 2 : turn->head;
-	key->blocked--;
-	key->changed = true;
+	key->state.blocked--;
+	key->state.changed = true;
 	visit->state.blocked--;
 	visit->changed = true;
 }
@@ -257,11 +264,11 @@ give_turn(DurableAdmission *admission, Visit *visit, DurableTurnRow *turn)
 }
 
 static void
-unblock_key(DurableAdmission *admission, Visit *visit, DurableKeyState *key)
+unblock_key(DurableAdmission *admission, Visit *visit, Key *key)
 {
-	DurableGate gate = {.limiter = visit->limiter.id, .key = key->key};
+	DurableGate gate = {.limiter = visit->limiter.id, .key = key->state.key};
 	DurableTurnRow *rows;
-	int			n = durable_blocked_find(&gate, key->blocked, admission->snapshot, &rows);
+	int			n = durable_blocked_find(&gate, key->state.blocked, admission->snapshot, &rows);
 
 	for (int i = 0; i < n; i++)
 	{
@@ -285,16 +292,16 @@ count_off(DurableAdmission *admission, Visit *visit, int max)
 	visit->freed_open = true;
 	while (n < max && durable_freed_next(&visit->freed, &tid, &name))
 	{
-		DurableKeyState *key = key_state(admission, visit, name);
+		Key		   *key = find_key(admission, visit, name);
 
 		if (durable_writer_delete(durable_tables_get(&admission->tables, TABLE_FREED),
 								  &tid, true) != TM_Ok)
 			elog(ERROR, "a freed slot was counted off without the limiter's lock");
 		durable_hint_rescue(&visit->freed.hint, visit->freed.position);
 		visit->state.running--;
-		key->running--;
-		key->changed = visit->changed = true;
-		if (key->blocked > 0 && !key_is_full(visit, key))
+		key->state.running--;
+		key->state.changed = visit->changed = true;
+		if (key->state.blocked > 0 && !key_is_full(visit, key))
 			unblock_key(admission, visit, key);
 		n++;
 	}
@@ -439,17 +446,46 @@ is_before(int32 priority, int64 position, int64 head, const DurableTurnRow *othe
 	return position != other->position ? position < other->position : head < other->head;
 }
 
-static void
-remove_candidate(Source *source, Candidate *candidate)
+/* For the heap: above 0 when a comes first. */
+static int
+compare_candidates(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
-	for (int i = 0; i < source->ncandidates; i++)
-	{
-		if (source->candidates[i] == candidate)
-		{
-			source->candidates[i] = source->candidates[--source->ncandidates];
-			return;
-		}
-	}
+	const DurableTurnRow *x = &pairingheap_const_container(Candidate, node, a)->turn;
+	const DurableTurnRow *y = &pairingheap_const_container(Candidate, node, b)->turn;
+
+	if (is_before(x->priority, x->position, x->head, y))
+		return 1;
+	return is_before(y->priority, y->position, y->head, x) ? -1 : 0;
+}
+
+static void
+enqueue(Candidate *candidate)
+{
+	if (!candidate->queued)
+		pairingheap_add(candidate->source->queued, &candidate->node);
+	candidate->queued = true;
+}
+
+static void
+dequeue(Candidate *candidate)
+{
+	if (candidate->queued)
+		pairingheap_remove(candidate->source->queued, &candidate->node);
+	candidate->queued = false;
+}
+
+static void
+remove_candidate(Candidate *candidate)
+{
+	Source	   *source = candidate->source;
+	Candidate **link = &candidate->key->candidates;
+
+	dequeue(candidate);
+	while (*link != candidate)
+		link = &(*link)->sibling;
+	*link = candidate->sibling;
+	source->candidates[candidate->index] = source->candidates[--source->ncandidates];
+	source->candidates[candidate->index]->index = candidate->index;
 }
 
 static void
@@ -464,16 +500,38 @@ delete_turn(DurableAdmission *admission, Visit *visit, Candidate *candidate)
 }
 
 static Candidate *
-find_candidate(Source *source, const DurableTurnRow *turn)
+find_candidate(const Source *source, const Key *key, int32 priority)
 {
-	for (int i = 0; i < source->ncandidates; i++)
-	{
-		DurableTurnRow *other = &source->candidates[i]->turn;
+	Candidate  *candidate = key->candidates;
 
-		if (other->priority == turn->priority && durable_text_same(other->key, turn->key))
-			return source->candidates[i];
+	while (candidate != NULL &&
+		   (candidate->source != source || candidate->turn.priority != priority))
+		candidate = candidate->sibling;
+	return candidate;
+}
+
+static Candidate *
+new_candidate(Source *source, Key *key, const DurableTurnRow *turn, bool stored)
+{
+	Candidate  *candidate = palloc0(sizeof(Candidate));
+
+	candidate->turn = *turn;
+	candidate->stored = stored;
+	candidate->changed = !stored;
+	candidate->source = source;
+	candidate->key = key;
+	candidate->sibling = key->candidates;
+	key->candidates = candidate;
+	if (source->ncandidates == source->space)
+	{
+		source->space = Max(16, source->space * 2);
+		source->candidates = source->candidates == NULL ?
+			palloc(sizeof(Candidate *) * source->space) :
+			repalloc(source->candidates, sizeof(Candidate *) * source->space);
 	}
-	return NULL;
+	candidate->index = source->ncandidates;
+	source->candidates[source->ncandidates++] = candidate;
+	return candidate;
 }
 
 /* Of two turns of a key one is enough. */
@@ -482,54 +540,35 @@ add_candidate(Source *source, DurableAdmission *admission, const DurableTurnRow 
 			  bool stored)
 {
 	Visit	   *visit = source->visit;
-	Candidate  *candidate = find_candidate(source, turn);
+	Key		   *key = find_key(admission, visit, turn->key);
+	Candidate  *candidate = find_candidate(source, key, turn->priority);
 	Candidate	other = {0};
 
-	if (candidate != NULL)
+	admission->turns++;
+	if (candidate == NULL)
 	{
-		other.turn = *turn;
-		other.stored = stored;
-		delete_turn(admission, visit, &other);
-		if (turn->head < candidate->turn.head)
-		{
-			candidate->turn.head = turn->head;
-			candidate->turn.position = Min(candidate->turn.position, turn->position);
-			candidate->changed = true;
-			candidate->id = 0;
-			candidate->left = false;
-		}
+		enqueue(new_candidate(source, key, turn, stored));
 		return;
 	}
-	candidate = palloc0(sizeof(Candidate));
-	candidate->turn = *turn;
-	candidate->stored = stored;
-	candidate->changed = !stored;
-	candidate->key = key_state(admission, visit, turn->key);
-	if (source->ncandidates == source->space)
-	{
-		source->space = Max(16, source->space * 2);
-		source->candidates = source->candidates == NULL ?
-			palloc(sizeof(void *) * source->space) :
-			repalloc(source->candidates, sizeof(void *) * source->space);
-	}
-	source->candidates[source->ncandidates++] = candidate;
+	other.turn = *turn;
+	other.stored = stored;
+	delete_turn(admission, visit, &other);
+	if (turn->head >= candidate->turn.head)
+		return;
+	dequeue(candidate);
+	candidate->turn.head = turn->head;
+	candidate->turn.position = Min(candidate->turn.position, turn->position);
+	candidate->changed = true;
+	candidate->left = false;
+	candidate->id = 0;
+	enqueue(candidate);
 }
 
 static Candidate *
 first_candidate(const Source *source)
 {
-	Candidate  *first = NULL;
-
-	for (int i = 0; i < source->ncandidates; i++)
-	{
-		Candidate  *candidate = source->candidates[i];
-
-		if (!candidate->left &&
-			(first == NULL || is_before(candidate->turn.priority, candidate->turn.position,
-										candidate->turn.head, &first->turn)))
-			first = candidate;
-	}
-	return first;
+	return pairingheap_is_empty(source->queued) ? NULL :
+		pairingheap_container(Candidate, node, pairingheap_first(source->queued));
 }
 
 /* Turns in the table that come before the first in hand are taken into hand. */
@@ -558,70 +597,99 @@ next_candidate(Source *source, DurableAdmission *admission)
 }
 
 static void
-block(DurableAdmission *admission, Source *source, Candidate *candidate)
+block(DurableAdmission *admission, Candidate *candidate)
 {
-	Visit	   *visit = source->visit;
+	Visit	   *visit = candidate->source->visit;
 
 	delete_turn(admission, visit, candidate);
 	durable_blocked_insert(durable_tables_get(&admission->tables, TABLE_BLOCKED),
 						   visit->limiter.id, &candidate->turn);
-	candidate->key->blocked++;
-	candidate->key->changed = true;
+	candidate->key->state.blocked++;
+	candidate->key->state.changed = true;
 	visit->state.blocked++;
-	remove_candidate(source, candidate);
+	remove_candidate(candidate);
+}
+
+static bool
+look_for_task(DurableAdmission *admission, Candidate *candidate, bool *undecided)
+{
+	Visit	   *visit = candidate->source->visit;
+	DurableGate gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
+
+	return durable_limited_first(&gate, &candidate->turn, visit->limiter.lifo,
+								 admission->snapshot, &candidate->id, &candidate->tid, undecided);
+}
+
+/* Somebody is adding to it, or taking from it. The next claim will know. */
+static void
+leave(Candidate *candidate)
+{
+	dequeue(candidate);
+	candidate->id = 0;
+	candidate->left = true;
 }
 
 /* Nothing waits behind the turn: it goes, unless somebody is adding to it. The order
  * matters (limiter.c): it is deleted before that is looked at. */
 static void
-drop_turn(DurableAdmission *admission, Source *source, Candidate *candidate)
+drop_turn(DurableAdmission *admission, Candidate *candidate)
 {
-	Visit	   *visit = source->visit;
-	DurableGate gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
 	bool		undecided;
-	int64		id;
 
-	delete_turn(admission, visit, candidate);
-	(void) durable_limited_first(&gate, &candidate->turn, visit->limiter.lifo,
-								 admission->snapshot, &id, &candidate->tid, &undecided);
+	delete_turn(admission, candidate->source->visit, candidate);
+	(void) look_for_task(admission, candidate, &undecided);
 	if (!undecided)
-		remove_candidate(source, candidate);
+		remove_candidate(candidate);
 	else
-		candidate->left = candidate->changed = true;
+	{
+		candidate->changed = true;
+		leave(candidate);
+	}
 }
 
-/* The task that comes next in the candidate's turn. false: look again for the best. */
+/* The task that comes next in the candidate's turn, and where that puts it. false:
+ * look again for the best. */
 static bool
-find_task(DurableAdmission *admission, Source *source, Candidate *candidate)
+find_task(DurableAdmission *admission, Candidate *candidate)
 {
-	Visit	   *visit = source->visit;
-	DurableGate gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
+	const DurableLimiter *limiter = &candidate->source->visit->limiter;
 	DurableTurnRow *turn = &candidate->turn;
 	bool		undecided;
 	int64		position;
 
-	if (!durable_limited_first(&gate, turn, visit->limiter.lifo, admission->snapshot,
-							   &candidate->id, &candidate->tid, &undecided))
+	if (!look_for_task(admission, candidate, &undecided))
 	{
-		candidate->id = 0;
 		if (undecided)
-			candidate->left = true;
+			leave(candidate);
 		else
-			drop_turn(admission, source, candidate);
+			drop_turn(admission, candidate);
 		return false;
 	}
-	position = least_position(visit, candidate->key, turn);
-	if (!visit->limiter.by_key)
-		position = visit->limiter.lifo ? -candidate->id : candidate->id;
+	position = limiter->by_key ? Max(candidate->key->state.served, turn->position) :
+		limiter->lifo ? -candidate->id : candidate->id;
+	dequeue(candidate);
 	/* Not while others may count on the row as it is (limiter.c), and not if what is
 	 * undecided stands before what was found. */
-	if (!visit->limiter.lifo && !candidate->stored && !undecided)
+	if (!limiter->lifo && !candidate->stored && !undecided)
 		turn->head = Max(turn->head, candidate->id);
-	if (position == turn->position)
-		return true;
+	candidate->changed |= position != turn->position;
 	turn->position = position;
+	enqueue(candidate);
+	return first_candidate(candidate->source) == candidate;
+}
+
+/* Whether the key was served since the turn was put where it is: then it is moved. */
+static bool
+was_served(Candidate *candidate)
+{
+	if (!candidate->source->visit->limiter.by_key ||
+		candidate->turn.position >= candidate->key->state.served)
+		return false;
+	dequeue(candidate);
+	candidate->turn.position = candidate->key->state.served;
 	candidate->changed = true;
-	return false;
+	enqueue(candidate);
+	return true;
 }
 
 /* The best of a source, put right; NULL: none may start. */
@@ -642,17 +710,13 @@ best_of(DurableAdmission *admission, Source *source)
 			/* what keys wait for may be among what was given back */
 			if (visit->state.blocked == 0 || !count_off(admission, visit, FREED_BATCH))
 				return NULL;
-			continue;
 		}
-		if (key_is_full(visit, candidate->key))
-			block(admission, source, candidate);
-		else if (visit->limiter.by_key && candidate->turn.position < candidate->key->served)
-		{
-			candidate->turn.position = candidate->key->served;
-			candidate->changed = true;
-			candidate->id = 0;
-		}
-		else if (candidate->id != 0 || find_task(admission, source, candidate))
+		else if (key_is_full(visit, candidate->key))
+			block(admission, candidate);
+		else if (!was_served(candidate) &&
+				 (candidate->id != 0 ||
+				  (find_task(admission, candidate) &&
+				   next_candidate(source, admission) == candidate)))
 			return candidate;
 	}
 }
@@ -683,6 +747,7 @@ durable_admission_open(DurableAdmission *admission, Snapshot snapshot)
 	{
 		Source	   *source = &admission->sources[i];
 
+		source->queued = pairingheap_allocate(compare_candidates, NULL);
 		durable_turn_scan_open(&source->scan, snapshot, source->visit->limiter.id, source->queue);
 		(void) durable_ready_scan_next(&source->scan);
 	}
@@ -698,29 +763,40 @@ durable_admission_open(DurableAdmission *admission, Snapshot snapshot)
 	}
 }
 
+/* Whether the best of a source comes before that of another one: by the limiter's order,
+ * or of two limiters the older task. */
+static bool
+is_better(const Source *source, const Source *other)
+{
+	const DurableTurnRow *turn = &source->best->turn;
+	const DurableTurnRow *best = &other->best->turn;
+
+	if (source->visit == other->visit)
+		return is_before(turn->priority, turn->position, turn->head, best);
+	return turn->priority != best->priority ? turn->priority > best->priority :
+		source->best->id < other->best->id;
+}
+
 bool
 durable_admission_best(DurableAdmission *admission, int32 *priority, int64 *id)
 {
-	admission->best = NULL;
-	for (int i = 0; i < admission->nsources; i++)
-	{
-		Source	   *source = &admission->sources[i];
-		const DurableTurnRow *turn;
+	uint64		turns;
 
-		source->best = best_of(admission, source);
-		if (source->best == NULL)
-			continue;
-		turn = &source->best->turn;
-		/* of one limiter by its order, of several the older task */
-		if (admission->best != NULL &&
-			(admission->best->visit == source->visit ?
-			 !is_before(turn->priority, turn->position, turn->head, &admission->best->best->turn) :
-			 turn->priority < admission->best->best->turn.priority ||
-			 (turn->priority == admission->best->best->turn.priority &&
-			  source->best->id > admission->best->best->id)))
-			continue;
-		admission->best = source;
-	}
+	/* looking at one source may give a turn back to another */
+	do
+	{
+		turns = admission->turns;
+		admission->best = NULL;
+		for (int i = 0; i < admission->nsources; i++)
+		{
+			Source	   *source = &admission->sources[i];
+
+			source->best = best_of(admission, source);
+			if (source->best != NULL &&
+				(admission->best == NULL || is_better(source, admission->best)))
+				admission->best = source;
+		}
+	} while (turns != admission->turns);
 	if (admission->best == NULL)
 		return false;
 	*priority = admission->best->best->turn.priority;
@@ -728,20 +804,24 @@ durable_admission_best(DurableAdmission *admission, int32 *priority, int64 *id)
 	return true;
 }
 
-/* Its turn goes on behind the task that was taken. */
+/* Its turn goes on behind the task that was taken. It is deleted before that is looked
+ * for (limiter.c). */
 static void
-move_on(DurableAdmission *admission, Source *source, Candidate *candidate)
+move_on(DurableAdmission *admission, Candidate *candidate)
 {
-	Visit	   *visit = source->visit;
+	Visit	   *visit = candidate->source->visit;
 	DurableTurnRow *turn = &candidate->turn;
 
+	delete_turn(admission, visit, candidate);
+	dequeue(candidate);
 	if (!visit->limiter.lifo && candidate->id == turn->head)
 		turn->head++;
 	if (visit->limiter.by_key)
-		turn->position = candidate->key->served;
+		turn->position = candidate->key->state.served;
 	candidate->changed = true;
 	candidate->id = 0;
-	(void) find_task(admission, source, candidate);
+	enqueue(candidate);
+	(void) find_task(admission, candidate);
 }
 
 bool
@@ -761,14 +841,10 @@ durable_admission_take(DurableAdmission *admission, text **queue)
 	/* an entry without a task can only be left by hand, and is gone now */
 	if (!taken || !durable_task_find_number(&admission->by_id, id, &task))
 	{
-		visit->changed |= taken;
 		if (taken)
-		{
-			delete_turn(admission, visit, candidate);
-			move_on(admission, source, candidate);
-		}
+			move_on(admission, candidate);
 		else
-			candidate->left = true;
+			leave(candidate);
 		return false;
 	}
 	(void) count_off(admission, visit, FREED_EACH);
@@ -778,11 +854,10 @@ durable_admission_take(DurableAdmission *admission, text **queue)
 	state->stamp = Max(state->stamp + 1, admission->now);
 	if (visit->limiter.by_key)
 		state->floor = Max(state->floor, candidate->turn.position);
-	candidate->key->running++;
-	candidate->key->served = state->stamp;
-	candidate->key->changed = visit->changed = true;
-	delete_turn(admission, visit, candidate);
-	move_on(admission, source, candidate);
+	candidate->key->state.running++;
+	candidate->key->state.served = state->stamp;
+	candidate->key->state.changed = visit->changed = true;
+	move_on(admission, candidate);
 	*queue = source->queue;
 	return true;
 }
@@ -801,7 +876,7 @@ close_source(DurableAdmission *admission, Source *source)
 			continue;
 		if (key_is_full(visit, candidate->key))
 		{
-			block(admission, source, candidate);
+			block(admission, candidate);
 			continue;
 		}
 		delete_turn(admission, visit, candidate);
@@ -823,11 +898,14 @@ close_visit(DurableAdmission *admission, Visit *visit)
 		durable_limiter_unlock(visit->limiter.id);
 		return;
 	}
-	for (int i = 0; i < visit->nkeys; i++)
+	for (int i = 0; i < KEY_BUCKETS; i++)
 	{
-		if (visit->keys[i]->changed)
-			durable_key_state_write(durable_tables_get(tables, TABLE_KEY), visit->limiter.id,
-									visit->state.version + 1, visit->keys[i]);
+		for (Key *key = visit->keys[i]; key != NULL; key = key->next)
+		{
+			if (key->state.changed)
+				durable_key_state_write(durable_tables_get(tables, TABLE_KEY),
+										visit->limiter.id, visit->state.version + 1, &key->state);
+		}
 	}
 	durable_limiter_state_write(durable_tables_get(tables, TABLE_STATE), visit->limiter.id,
 								&visit->state);
