@@ -42,6 +42,7 @@ CREATE TABLE durable.limiter_queue (
 COMMENT ON TABLE durable.limiter_queue IS 'the queues whose tasks name a limiter';
 CREATE INDEX limiter_queue_pair ON durable.limiter_queue (namespace, queue, limiter);
 CREATE INDEX limiter_queue_limiter ON durable.limiter_queue (limiter);
+ALTER TABLE durable.limiter_queue REPLICA IDENTITY FULL;
 SELECT pg_catalog.pg_extension_config_dump('durable.limiter_queue', '');
 
 -- Waiting tasks.
@@ -55,6 +56,7 @@ CREATE TABLE durable.task_limited (
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_limited IS 'ids of the tasks that wait for a slot of their limiter';
 CREATE INDEX task_limited_order ON durable.task_limited (limiter, key, queue, priority, id);
+ALTER TABLE durable.task_limited REPLICA IDENTITY FULL;
 SELECT pg_catalog.pg_extension_config_dump('durable.task_limited', '');
 
 -- The keys that may have waiting tasks, in the order in which they come next: one
@@ -71,6 +73,7 @@ COMMENT ON TABLE durable.limiter_turn IS 'keys with waiting tasks, in the order 
 CREATE INDEX limiter_turn_order ON durable.limiter_turn
 	(list, queue, priority DESC, "position", head);
 CREATE INDEX limiter_turn_key ON durable.limiter_turn (list, key, queue, priority, "position");
+ALTER TABLE durable.limiter_turn REPLICA IDENTITY FULL;
 SELECT pg_catalog.pg_extension_config_dump('durable.limiter_turn', '');
 
 -- Such keys that have as many tasks running as a key may.
@@ -83,7 +86,8 @@ CREATE TABLE durable.limiter_blocked (
 	key			text COLLATE "C" NOT NULL
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.limiter_blocked IS 'keys with waiting tasks that are at their limit';
-CREATE INDEX limiter_blocked_key ON durable.limiter_blocked (limiter, key, n);
+CREATE UNIQUE INDEX limiter_blocked_key ON durable.limiter_blocked (limiter, key, n);
+ALTER TABLE durable.limiter_blocked REPLICA IDENTITY USING INDEX limiter_blocked_key;
 SELECT pg_catalog.pg_extension_config_dump('durable.limiter_blocked', '');
 
 -- The admitted: a row goes when its task leaves its claim.
@@ -103,7 +107,8 @@ CREATE TABLE durable.limiter_freed (
 	key			text COLLATE "C" NOT NULL
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.limiter_freed IS 'slots given back that the next claim counts off';
-CREATE INDEX limiter_freed_order ON durable.limiter_freed (limiter, n);
+CREATE UNIQUE INDEX limiter_freed_order ON durable.limiter_freed (limiter, n);
+ALTER TABLE durable.limiter_freed REPLICA IDENTITY USING INDEX limiter_freed_order;
 SELECT pg_catalog.pg_extension_config_dump('durable.limiter_freed', '');
 
 -- What is counted. A change is a new row with the next version, so that it is found
@@ -123,7 +128,8 @@ CREATE TABLE durable.limiter_state (
 	key_limit	int					-- that the blocked keys were held against
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.limiter_state IS 'what is counted of each limiter';
-CREATE INDEX limiter_state_version ON durable.limiter_state (limiter, version);
+CREATE UNIQUE INDEX limiter_state_version ON durable.limiter_state (limiter, version);
+ALTER TABLE durable.limiter_state REPLICA IDENTITY USING INDEX limiter_state_version;
 SELECT pg_catalog.pg_extension_config_dump('durable.limiter_state', '');
 
 CREATE TABLE durable.limiter_key (
@@ -135,7 +141,8 @@ CREATE TABLE durable.limiter_key (
 	key			text COLLATE "C" NOT NULL
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.limiter_key IS 'what is counted of each key of a limiter';
-CREATE INDEX limiter_key_version ON durable.limiter_key (limiter, key, version);
+CREATE UNIQUE INDEX limiter_key_version ON durable.limiter_key (limiter, key, version);
+ALTER TABLE durable.limiter_key REPLICA IDENTITY USING INDEX limiter_key_version;
 SELECT pg_catalog.pg_extension_config_dump('durable.limiter_key', '');
 
 CREATE TABLE durable.limiter_tick (
@@ -144,7 +151,8 @@ CREATE TABLE durable.limiter_tick (
 	at			timestamptz NOT NULL
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.limiter_tick IS 'admissions inside the sliding window';
-CREATE INDEX limiter_tick_order ON durable.limiter_tick (limiter, n);
+CREATE UNIQUE INDEX limiter_tick_order ON durable.limiter_tick (limiter, n);
+ALTER TABLE durable.limiter_tick REPLICA IDENTITY USING INDEX limiter_tick_order;
 SELECT pg_catalog.pg_extension_config_dump('durable.limiter_tick', '');
 
 CREATE TRIGGER list_changed AFTER INSERT OR UPDATE OR TRUNCATE ON durable.limiter_turn
