@@ -583,13 +583,12 @@ next_candidate(Source *source, DurableAdmission *admission)
 
 		if (scan->exhausted)
 			return first;
-		if (first != NULL && (scan->priority < first->turn.priority ||
-							  (scan->priority == first->turn.priority &&
-							   scan->id > first->turn.position)))
-			return first;
-		if (source->patience-- <= 0)
-			return NULL;
 		durable_turn_scan_row(scan, &turn);
+		if (first != NULL && !is_before(turn.priority, turn.position, turn.head, &first->turn))
+			return first;
+		/* what is in hand is better than nothing */
+		if (source->patience-- <= 0)
+			return first;
 		durable_ready_scan_taken(scan);
 		add_candidate(source, admission, &turn, true);
 		(void) durable_ready_scan_next(scan);

@@ -184,7 +184,7 @@ for my $round (1 .. $ROUNDS)
 	}
 	else
 	{
-		my $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY random() LIMIT 1");
+		my $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1");
 		kill 'KILL', $pid;
 		$load->{run}->finish;
 		$node->poll_query_until('postgres', 'SELECT true');
