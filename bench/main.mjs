@@ -18,10 +18,11 @@ import { payload } from './scenarios/payload.mjs';
 import { long, workflow } from './scenarios/workflow.mjs';
 import { full, timers, wfxmin } from './scenarios/workflow_full.mjs';
 import { externalWorkers as external } from './scenarios/external.mjs';
+import { limiter } from './scenarios/limiter.mjs';
 import { drains } from './peers/workflows.mjs';
 
 const scenarios = {
-  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external,
+  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external, limiter,
 };
 
 const flags = Object.fromEntries(

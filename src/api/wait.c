@@ -225,8 +225,12 @@ claim_now(Wait *wait)
 		wait->tasks = SPI_datumTransfer(tasks, false, -1);
 	SPI_freetuptable(SPI_tuptable);
 	durable_snapshot_pop();
-	if (isnull && durable_admission_turned_away())
-		wait->next = Min(wait->next, durable_clock_now() + DURABLE_TURNED_AWAY_US);
+	if (isnull)
+	{
+		TimestampTz again = durable_admission_again();
+
+		wait->next = Min(wait->next, again);
+	}
 	return !isnull;
 }
 

@@ -63,8 +63,7 @@ sleep_until_work(TimestampTz deadline)
 	TimestampTz now = durable_clock_now();
 	double		ms = Min((deadline - now) / 1000.0, durable_poll_interval);
 
-	if (durable_admission_turned_away())
-		ms = Min(ms, DURABLE_TURNED_AWAY_US / 1000.0);
+	ms = Min(ms, ((double) durable_admission_again() - (double) now) / 1000.0);
 	if (wait_event == 0)
 		wait_event = compat_wait_event("DurableWork");
 	SPI_commit();

@@ -119,12 +119,15 @@ struct DurableAdmission
 	uint64		turns;			/* how many have been taken into hand */
 };
 
-static bool turned_away = false;
+static TimestampTz again_at = DURABLE_POSITION_END;
 
-bool
-durable_admission_turned_away(void)
+TimestampTz
+durable_admission_again(void)
 {
-	return turned_away;
+	TimestampTz at = again_at;
+
+	again_at = DURABLE_POSITION_END;
+	return at;
 }
 
 /* ---------------------------------------------------------------- locking -- */
@@ -150,7 +153,7 @@ add_source(DurableAdmission *admission, int64 limiter, text *queue)
 	{
 		if (!durable_limiter_try_lock(limiter))
 		{
-			turned_away = true;
+			again_at = Min(again_at, admission->now + DURABLE_TURNED_AWAY_US);
 			return;
 		}
 		visit = palloc0(sizeof(Visit));
@@ -174,7 +177,6 @@ durable_admission_lock(text *namespace, text **queues, int nqueues, TimestampTz 
 	DurableAdmission *admission = NULL;
 	int64	   *limiters;
 
-	turned_away = false;
 	for (int i = 0; i < nqueues; i++)
 	{
 		int			n = durable_limiters_of_queue(namespace, queues[i], &limiters);
@@ -426,7 +428,10 @@ may_admit(DurableAdmission *admission, Visit *visit)
 		state->opens_at = opens_at;
 	}
 	if (opens_at != 0)
+	{
+		again_at = Min(again_at, opens_at);
 		return false;
+	}
 	while (visit->limiter.concurrency != DURABLE_NO_LIMIT &&
 		   state->running >= visit->limiter.concurrency)
 	{

@@ -43,8 +43,9 @@ extern void durable_admission_close(DurableAdmission *admission);
 extern bool durable_admission_exists(Snapshot snapshot, text *namespace, text **queues,
 									 int nqueues, TimestampTz now, TimestampTz *next);
 
-/* Whether the last claim of this session passed by a limiter that was in use. */
-extern bool durable_admission_turned_away(void);
+/* When the claims of this session since the last call may be worth repeating: a window
+ * opens, or a limiter was in use. */
+extern TimestampTz durable_admission_again(void);
 
 /* How much of the window is used (-1: there is none), and when it opens (0: it is). */
 extern int	durable_admission_window(const DurableLimiter *limiter, TimestampTz now,

@@ -78,7 +78,7 @@ leave_slot(DurableTurn *turn, bool turn_ends)
 	if (!turn->has_slot || (!turn->slot_spent && !turn_ends))
 		return;
 	durable_tables_init(&tables);
-	durable_limiter_leave(&tables, turn->run);
+	durable_limiter_leave_number(&tables, turn->run);
 	durable_tables_close(&tables);
 	turn->has_slot = false;
 }

@@ -28,6 +28,7 @@
 #include "engine/limiter.h"
 #include "store/limited.h"
 #include "store/slot.h"
+#include "store/task.h"
 
 /* The server's own advisory locks use 1 and 2 in this place; see store/lease.c. */
 #define COUNT_LOCK_CLASS 8
@@ -239,7 +240,15 @@ wake_for_slot(const DurableGate *gate)
 }
 
 void
-durable_limiter_leave(DurableTables *tables, int64 id)
+durable_limiter_leave(DurableTables *tables, const DurableRow *task)
+{
+	/* the turn of a run may have it for a local step */
+	if (!task->nulls[TASK_LIMITER] || durable_task_is(task, "turn"))
+		durable_limiter_leave_number(tables, DatumGetInt64(task->values[TASK_ID]));
+}
+
+void
+durable_limiter_leave_number(DurableTables *tables, int64 id)
 {
 	DurableGate gate;
 	ItemPointerData tid;
@@ -317,6 +326,8 @@ durable_limiters_expire(TimestampTz now, int max)
 		if (!durable_limiter_try_lock(limiters[i]))
 			continue;
 		expired += durable_limiter_keys_expire(limiters[i], now - KEY_MEMORY_US, max);
+		if (durable_slots_mend(limiters[i]) > 0)
+			durable_limiter_wake(limiters[i], PG_INT32_MAX);
 	}
 	return expired;
 }

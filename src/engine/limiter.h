@@ -31,7 +31,8 @@ extern void durable_limiter_enlist(DurableTables *tables, const DurableGate *gat
 
 /* The task has left its claim, or its step has been recorded: the slot that it may
  * hold is given back when the transaction commits. */
-extern void durable_limiter_leave(DurableTables *tables, int64 id);
+extern void durable_limiter_leave(DurableTables *tables, const DurableRow *task);
+extern void durable_limiter_leave_number(DurableTables *tables, int64 id);
 
 /* Those who wait for work in the queues of the limiter look when this commits. */
 extern void durable_limiter_wake(int64 limiter, int count);
@@ -50,7 +51,8 @@ typedef enum DurableDropped
 } DurableDropped;
 extern DurableDropped durable_limiter_drop(text *namespace, text *name);
 
-/* Forgets keys that were last served long ago, at most "max" of each limiter. */
+/* Forgets keys that were last served long ago, at most "max" of each limiter, and gives
+ * back what tasks hold that are gone, which only a deletion by hand can leave. */
 extern int64 durable_limiters_expire(TimestampTz now, int max);
 
 #endif							/* DURABLE_ENGINE_LIMITER_H */

@@ -61,7 +61,7 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 							   run_at, priority, namespace, queue, gate);
 	else
 		durable_limiter_enlist(tables, gate, &id, 1, priority, namespace, queue);
-	durable_limiter_leave(tables, id);
+	durable_limiter_leave(tables, task);
 	durable_timeout_queued(task, Max(run_at, now));
 	return TM_Ok;
 }
@@ -108,7 +108,7 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 								   &task->tid, wait);
 	if (result != TM_Ok)
 		return result;
-	durable_limiter_leave(tables, DatumGetInt64(task->values[TASK_ID]));
+	durable_limiter_leave(tables, task);
 	durable_result_of(task, outcome, now, &row);
 	durable_writer_insert(durable_tables_get(tables, TABLE_RESULT), &row);
 	return TM_Ok;

@@ -206,12 +206,12 @@ durable_run_wake(DurableRun *run)
 }
 
 static void
-leave_slot(int64 id)
+leave_slot(const DurableRow *task)
 {
 	DurableTables tables;
 
 	durable_tables_init(&tables);
-	durable_limiter_leave(&tables, id);
+	durable_limiter_leave(&tables, task);
 	durable_tables_close(&tables);
 }
 
@@ -242,7 +242,7 @@ durable_run_drop_task(int64 id, TimestampTz delayed_until)
 			if (result == TM_Ok)
 			{
 				durable_timeout_ended(&task);
-				leave_slot(id);
+				leave_slot(&task);
 			}
 		}
 		durable_probe_close(&by_id);
@@ -506,7 +506,7 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	{
 		result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
 		if (result == TM_Ok)
-			durable_limiter_leave(tables, DatumGetInt64(task->values[TASK_ID]));
+			durable_limiter_leave(tables, task);
 		return result;
 	}
 	/* another step of this run may have ended a moment ago, in this command */
@@ -520,7 +520,7 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	if (result == TM_Ok)
 	{
 		durable_timeout_ended(task);
-		durable_limiter_leave(tables, DatumGetInt64(task->values[TASK_ID]));
+		durable_limiter_leave(tables, task);
 	}
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{

@@ -110,7 +110,7 @@ complete_in_batch(Settle *settle, DurableRow *task, const DurableOutcome *outcom
 
 	if (result != TM_Ok)
 		return result;
-	durable_limiter_leave(&settle->tables, DatumGetInt64(task->values[TASK_ID]));
+	durable_limiter_leave(&settle->tables, task);
 	if (settle->nresults == RESULT_BATCH)
 		flush_results(settle);
 	row = &settle->results[settle->nresults++];

@@ -243,6 +243,46 @@ durable_slot_count(int64 limiter)
 	return n;
 }
 
+static DurablePlan mend_plan = {
+	.name = "slots of lost tasks",
+	.sql =
+	"WITH lost AS (SELECT s.id FROM durable.limiter_slot s WHERE s.limiter OPERATOR(pg_catalog.=) $1"
+	"  AND NOT EXISTS (SELECT FROM durable.task t WHERE t.id OPERATOR(pg_catalog.=) s.id)"
+	"  FOR UPDATE SKIP LOCKED)"
+	" DELETE FROM durable.limiter_slot s USING lost WHERE s.id OPERATOR(pg_catalog.=) lost.id"
+	" RETURNING s.key",
+	.nargs = 1,
+	.argtypes = {INT8OID},
+};
+
+int
+durable_slots_mend(int64 limiter)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Datum		value = Int64GetDatum(limiter);
+	DurableGate gate = {.limiter = limiter};
+	DurableWriter writer;
+	text	  **keys;
+	int			n;
+
+	durable_plan_begin();
+	n = (int) durable_plan_run(&mend_plan, &value, NULL);
+	keys = MemoryContextAlloc(caller, sizeof(text *) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		keys[i] = durable_plan_text(i, 1, caller);
+	durable_plan_end();
+	if (n == 0)
+		return 0;
+	durable_writer_open(&writer, REL_LIMITER_FREED);
+	for (int i = 0; i < n; i++)
+	{
+		gate.key = keys[i];
+		durable_freed_insert(&writer, &gate);
+	}
+	durable_writer_close(&writer);
+	return n;
+}
+
 /* ------------------------------------------------------------------ freed -- */
 
 static DurableKey

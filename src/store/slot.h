@@ -63,6 +63,8 @@ extern void durable_slot_insert(DurableWriter *writer, int64 id, const DurableGa
 /* By the active snapshot; the key is copied. */
 extern bool durable_slot_find(int64 id, DurableGate *gate, ItemPointer tid);
 extern int64 durable_slot_count(int64 limiter);
+/* gives back those of tasks that are gone; how many */
+extern int	durable_slots_mend(int64 limiter);
 
 extern void durable_freed_insert(DurableWriter *writer, const DurableGate *gate);
 /* over what was given back, oldest first; the key of a row holds until the next */

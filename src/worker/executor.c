@@ -33,6 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/executing.h"
@@ -202,18 +203,23 @@ serve_or_recover(Executor *executor)
 static long
 sleep_time(const Executor *executor)
 {
+	TimestampTz again = durable_admission_again();
 	double		ms = -1;
 
 	if (ConfigReloadPending)
 		return 0;
 	if (executor->failed)
 		return ERROR_PAUSE_MS;
-	/* what another session had in hand may be free by then */
-	if (durable_admission_turned_away())
-		return DURABLE_TURNED_AWAY_US / 1000;
 	if (durable_worker_idle_timeout >= 0)
 		ms = Max(0, durable_worker_idle_timeout -
 				 (GetCurrentTimestamp() - executor->idle_since) / 1000.0);
+	/* a limiter was in use, or its window is full */
+	if (again != DURABLE_POSITION_END)
+	{
+		double		wait = Max(1, ((double) again - (double) durable_clock_now()) / 1000.0);
+
+		ms = ms < 0 ? wait : Min(ms, wait);
+	}
 	if (pgstat_report_stat(false) > 0)
 		ms = ms < 0 ? STATISTICS_MS : Min(ms, STATISTICS_MS);
 	return ms < 0 ? -1 : (long) (ms + 0.999);

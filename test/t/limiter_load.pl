@@ -14,7 +14,7 @@ use Test::More;
 
 use DurableTest;
 
-my $ROUNDS = $ENV{DURABLE_LIMITER_ROUNDS} // 4;
+my $ROUNDS = $ENV{DURABLE_LIMITER_ROUNDS} // 2;
 my $seed = $ENV{DURABLE_SEED} // time;
 srand $seed;
 note "DURABLE_SEED=$seed";
@@ -173,7 +173,7 @@ for my $round (1 .. $ROUNDS)
 		[ $node->installed_command('pgbench'), '-n', '-M', 'prepared', '-c', 8, '-j', 2,
 			'-T', 600, '--random-seed', int(rand 1e9), @files, $node->connstr('postgres') ],
 		'<', \undef, '>&', \$load->{out});
-	my $goal = $ledger + 300 + int rand 600;
+	my $goal = $ledger + 200 + int rand 400;
 	ok($node->poll_query_until('postgres', "SELECT count(*) >= $goal FROM ledger"), "round $round: reached $goal settled tasks");
 	is($node->safe_psql('postgres', 'SELECT rescued FROM durable.scan_hints()'), 0, "round $round: no row was found behind a hint");
 	if ($round % 2)

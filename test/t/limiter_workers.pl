@@ -100,7 +100,7 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM durable.limiter_slot s JO
 $node->safe_psql('postgres', qq{
 	SELECT durable.register_limiter('fair', concurrency => 8, fairness => 'key');
 	CREATE TABLE served (n serial, key text);
-	SELECT count(durable.dispatch_many('work', (SELECT array_agg('"big"'::jsonb) FROM generate_series(1, $TASKS)), limiter => 'fair', fairness_key => 'big'));
+	SELECT count(*) FROM durable.dispatch_many('work', (SELECT array_agg('"big"'::jsonb) FROM generate_series(1, $TASKS)), limiter => 'fair', fairness_key => 'big');
 	SELECT count(durable.dispatch('work', to_jsonb('small ' || i % 99), limiter => 'fair', fairness_key => 'small ' || i % 99)) FROM generate_series(0, 989) i;
 	CREATE PROCEDURE serve() LANGUAGE plpgsql AS \$\$
 	DECLARE
