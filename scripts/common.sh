@@ -43,6 +43,11 @@ have_package() {
 	[[ $(dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null) == ?i* ]]
 }
 
+# Whether the package is installed or apt knows where to get it.
+package_exists() {
+	have_package "$1" || apt-cache policy "$1" 2>/dev/null | grep -q '^ *Candidate: [^(]'
+}
+
 # Run a command as root, or say what a person would have to do.
 as_root() {
 	if ((EUID == 0)); then

@@ -40,6 +40,7 @@ CREATE TABLE durable.task (
 	error			jsonb,
 	headers			jsonb,
 	input			jsonb,
+	replaced		boolean,		-- claimed with what it was before; see on_conflict
 	limiter			bigint,			-- NULL: nothing limits it
 	limiter_key		text COLLATE "C",
 	CONSTRAINT task_pkey PRIMARY KEY (id)
@@ -168,10 +169,12 @@ CREATE FUNCTION durable.dispatch(
 	max_attempts int DEFAULT 1, backoff interval DEFAULT '0',
 	backoff_max interval DEFAULT NULL, headers jsonb DEFAULT NULL,
 	backoff_kind text DEFAULT NULL, jitter boolean DEFAULT false,
-	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL)
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL,
+	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
+	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_dispatch';
-COMMENT ON FUNCTION durable.dispatch(text, jsonb, text, text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text, text) IS
-'queue a task; idempotent by task_id while the task or its result lives';
+COMMENT ON FUNCTION durable.dispatch(text, jsonb, text, text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text, text, text, interval, interval, interval) IS
+'queue a task; idempotent by task_id while the task or its result lives, unless on_conflict says reject, replace, replace_keep_time, debounce or throttle';
 
 CREATE FUNCTION durable.dispatch_many(
 	name text, inputs jsonb[], queue text DEFAULT NULL,
@@ -180,10 +183,12 @@ CREATE FUNCTION durable.dispatch_many(
 	backoff interval DEFAULT '0', backoff_max interval DEFAULT NULL,
 	headers jsonb DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	jitter boolean DEFAULT false, task_ids text[] DEFAULT NULL,
-	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL)
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL,
+	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
+	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS SETOF text LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'durable_dispatch_many';
-COMMENT ON FUNCTION durable.dispatch_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text[], text, text) IS
-'queue one task per input, all of the same name; the task ids in the order of the inputs';
+COMMENT ON FUNCTION durable.dispatch_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text[], text, text, text, interval, interval, interval) IS
+'queue one task per input, all of the same name; the task ids in the order of the inputs, NULL for what on_conflict => reject refused';
 
 --
 -- Claim

@@ -13,6 +13,15 @@ CREATE TABLE durable.workflow (
 	queue			text COLLATE "C" NOT NULL,
 	tags			text[] NOT NULL,
 	input_check		text,
+	singleton_key			jsonpath,			-- of the input; NULL: no singleton
+	singleton_limit			int,
+	singleton_max_queued	int,
+	concurrency_key			jsonpath,
+	concurrency_limit		int,
+	turn_silence			interval,
+	on_error				jsonb,
+	dead_letter_workflow	text COLLATE "C",
+	requires				text[],
 	CONSTRAINT workflow_pkey PRIMARY KEY (namespace, name, version)
 );
 COMMENT ON TABLE durable.workflow IS
@@ -51,9 +60,13 @@ CREATE TRIGGER settings_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE
 CREATE FUNCTION durable.register_workflow(
 	name text, body text DEFAULT NULL, version text DEFAULT '1', namespace text DEFAULT NULL,
 	tags text[] DEFAULT '{}', queue text DEFAULT NULL, input_check text DEFAULT NULL,
-	atomic boolean DEFAULT false)
+	singleton_key jsonpath DEFAULT NULL, singleton_limit int DEFAULT 1,
+	singleton_max_queued int DEFAULT NULL, concurrency_key jsonpath DEFAULT NULL,
+	concurrency_limit int DEFAULT NULL, turn_silence interval DEFAULT NULL,
+	on_error jsonb DEFAULT NULL, dead_letter_workflow text DEFAULT NULL,
+	requires text[] DEFAULT '{}', atomic boolean DEFAULT false)
 RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'durable_register_workflow';
-COMMENT ON FUNCTION durable.register_workflow(text, text, text, text, text[], text, text, boolean) IS
+COMMENT ON FUNCTION durable.register_workflow(text, text, text, text, text[], text, text, jsonpath, int, int, jsonpath, int, interval, jsonb, text, text[], boolean) IS
 'define a workflow, or replace the definition of this version; its body runs as the role that registers it; without a body its turns are for external workers';
 
 CREATE FUNCTION durable.unregister_workflow(

@@ -103,19 +103,23 @@ CREATE FUNCTION durable.start(
 	workflow text, input jsonb DEFAULT NULL, run_id text DEFAULT NULL,
 	version text DEFAULT NULL, namespace text DEFAULT NULL, tags text[] DEFAULT '{}',
 	priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
-	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL)
+	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
+	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
+	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_start';
-COMMENT ON FUNCTION durable.start(text, jsonb, text, text, text, text[], int, timestamptz, jsonb, jsonb) IS
-'start a run when this transaction commits; idempotent by run_id';
+COMMENT ON FUNCTION durable.start(text, jsonb, text, text, text, text[], int, timestamptz, jsonb, jsonb, text, interval, interval, interval) IS
+'start a run when this transaction commits; idempotent by run_id, unless on_conflict says reject, or replace, replace_keep_time, debounce or throttle for a run that has not begun';
 
 CREATE FUNCTION durable.start_many(
 	workflow text, inputs jsonb[], run_ids text[] DEFAULT NULL,
 	version text DEFAULT NULL, namespace text DEFAULT NULL, tags text[] DEFAULT '{}',
 	priority int DEFAULT 0, start_at timestamptz DEFAULT NULL,
-	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL)
+	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL,
+	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
+	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS SETOF text LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'durable_start_many';
-COMMENT ON FUNCTION durable.start_many(text, jsonb[], text[], text, text, text[], int, timestamptz, jsonb, jsonb) IS
-'start one run per input; the run ids in the order of the inputs';
+COMMENT ON FUNCTION durable.start_many(text, jsonb[], text[], text, text, text[], int, timestamptz, jsonb, jsonb, text, interval, interval, interval) IS
+'start one run per input; the run ids in the order of the inputs, NULL for what on_conflict refused';
 
 CREATE FUNCTION durable.cancel(run_id text, reason text DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_cancel_run';

@@ -151,10 +151,15 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.fail_run'),
 		('work', 'EXECUTE ON ROUTINE durable.run_id'),
 		('work', 'EXECUTE ON ROUTINE durable.run_namespace'),
+		-- jobs of pg_cron run as the role that schedules them
+		('work', 'EXECUTE ON ROUTINE durable.schedule_sweeps, durable.unschedule_sweeps, durable.cron_jobs, '
+			  || 'durable.cron_function, durable.cron_database, durable.cron_place, durable.cron_kinds'),
 		('manage', 'EXECUTE ON ROUTINE durable.requeue'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry_with_input'),
 		('read', 'EXECUTE ON ROUTINE durable.workers'),
+		('read', 'EXECUTE ON ROUTINE durable.health, durable.queue_list'),
+		('read', 'SELECT ON durable.queues'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.register_limiter'),

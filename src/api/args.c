@@ -10,6 +10,7 @@
 #include "access/detoast.h"
 #include "catalog/pg_type_d.h"
 #include "funcapi.h"
+#include "nodes/parsenodes.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 
@@ -226,4 +227,24 @@ durable_arg_names(FunctionCallInfo fcinfo, int n, const char *argument, int *cou
 	}
 	*count = unique;
 	return names;
+}
+
+TimestampTz
+durable_arg_deadline(FunctionCallInfo fcinfo, int n, const char *argument)
+{
+	Interval   *span;
+
+	if (PG_ARGISNULL(n))
+		durable_error_null(argument);
+	span = PG_GETARG_INTERVAL_P(n);
+	if (durable_interval_negative(span))
+		durable_error_value(argument, "It must not be negative.");
+	return durable_clock_add(durable_clock_now(), span);
+}
+
+bool
+durable_call_is_atomic(FunctionCallInfo fcinfo)
+{
+	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic;
 }

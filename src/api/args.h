@@ -38,6 +38,12 @@ extern const pg_uuid_t *durable_arg_token(FunctionCallInfo fcinfo, int n);
 /* longer than zero, at most a hundred years; NULL when null */
 extern Interval *durable_arg_window(FunctionCallInfo fcinfo, int n, const char *argument);
 
+/* so long from now; not null, not negative */
+extern TimestampTz durable_arg_deadline(FunctionCallInfo fcinfo, int n, const char *argument);
+
+/* Whether a procedure was called inside a transaction block, or in a function. */
+extern bool durable_call_is_atomic(FunctionCallInfo fcinfo);
+
 /* a payload of any origin, checked and fit to be stored */
 extern void *durable_check_payload(Datum value, const char *argument);
 extern text *durable_check_name(text *name, const char *argument);

@@ -59,6 +59,38 @@ not_owner(const char *what, text *name)
 			errhint("Only the role that registered it may replace or remove it."));
 }
 
+/* A number of at least min; null: otherwise. */
+static int
+number_argument(FunctionCallInfo fcinfo, int n, const char *argument, int min, int otherwise)
+{
+	if (PG_ARGISNULL(n))
+		return otherwise;
+	if (PG_GETARG_INT32(n) < min)
+		durable_error_value(argument, psprintf("It must be at least %d.", min));
+	return PG_GETARG_INT32(n);
+}
+
+static void *
+varlena_argument(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : PG_GETARG_VARLENA_P(n);
+}
+
+/* What the nine arguments from the first on say, each by itself. */
+static void
+read_workflow_policy(FunctionCallInfo fcinfo, int first, DurableWorkflow *workflow)
+{
+	workflow->singleton_key = varlena_argument(fcinfo, first);
+	workflow->singleton_limit = number_argument(fcinfo, first + 1, "singleton_limit", 1, 1);
+	workflow->singleton_max_queued = number_argument(fcinfo, first + 2, "singleton_max_queued", 0, -1);
+	workflow->concurrency_key = varlena_argument(fcinfo, first + 3);
+	workflow->concurrency_limit = number_argument(fcinfo, first + 4, "concurrency_limit", 0, -1);
+	workflow->turn_silence = durable_arg_window(fcinfo, first + 5, "turn_silence");
+	workflow->on_error = varlena_argument(fcinfo, first + 6);
+	workflow->dead_letter_workflow = durable_arg_name(fcinfo, first + 7, "dead_letter_workflow", true);
+	workflow->requires = varlena_argument(fcinfo, first + 8);
+}
+
 Datum
 durable_register_workflow(PG_FUNCTION_ARGS)
 {
@@ -76,7 +108,8 @@ durable_register_workflow(PG_FUNCTION_ARGS)
 		workflow.queue = workflow.body == NULL ? durable_check_queue(workflow.name) :
 			durable_owner_queue(workflow.owner);
 	workflow.input_check = check_argument(fcinfo, 6);
-	workflow.atomic = !PG_ARGISNULL(7) && PG_GETARG_BOOL(7);
+	read_workflow_policy(fcinfo, 7, &workflow);
+	workflow.atomic = !PG_ARGISNULL(16) && PG_GETARG_BOOL(16);
 	if (workflow.atomic && workflow.body == NULL)
 		durable_error_value("atomic", "A workflow without a body has no turns in the database.");
 	if (!durable_workflow_store(&workflow))

@@ -16,6 +16,7 @@
 
 #include "api/args.h"
 #include "api/limiter.h"
+#include "api/conflict.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -90,7 +91,7 @@ check_explicit_id(text *task_id)
 Datum
 durable_dispatch(PG_FUNCTION_ARGS)
 {
-	DurableTaskSpec spec;
+	DurableTaskSpec spec = {0};
 	DurableTaskItem item = {0};
 
 	durable_require_writable("durable.dispatch()");
@@ -100,8 +101,19 @@ durable_dispatch(PG_FUNCTION_ARGS)
 	/* the arguments after task_id are those of dispatch_many after inputs */
 	read_spec(fcinfo, 3, &spec);
 	durable_arg_limiter(fcinfo, 13, &spec.limiter, &spec.fairness_key);
+	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
+	if (item.task_id == NULL)
+		durable_conflict_needs_id(&spec.conflict, "task_id");
 	durable_access_require(spec.namespace, PRIVILEGE_START);
+	durable_dispatch_find_limiter(&spec);
 	durable_dispatch_tasks(&spec, &item, 1);
+	if (item.taken && spec.conflict.policy == CONFLICT_REJECT)
+		ereport(ERROR,
+				errcode(ERRCODE_UNIQUE_VIOLATION),
+				errmsg("task \"%s\" exists already", text_to_cstring(item.task_id)),
+				errdetail("Key (namespace, task_id)=(%s, %s) is taken: the task is not settled, or its result is not acknowledged.",
+						  text_to_cstring(spec.namespace), text_to_cstring(item.task_id)),
+				errhint("on_conflict => 'replace' lets the new one take its place."));
 	PG_RETURN_TEXT_P(item.task_id);
 }
 
@@ -151,7 +163,7 @@ Datum
 durable_dispatch_many(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	DurableTaskSpec spec;
+	DurableTaskSpec spec = {0};
 	DurableTaskItem *items;
 	text	  **task_ids;
 	int			n;
@@ -161,16 +173,25 @@ durable_dispatch_many(PG_FUNCTION_ARGS)
 	items = read_items(fcinfo, &n);
 	read_spec(fcinfo, 2, &spec);
 	durable_arg_limiter(fcinfo, 13, &spec.limiter, &spec.fairness_key);
+	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
+	for (int i = 0; i < n; i++)
+	{
+		if (items[i].task_id == NULL)
+			durable_conflict_needs_id(&spec.conflict, "task_ids");
+	}
 	durable_access_require(spec.namespace, PRIVILEGE_START);
+	durable_dispatch_find_limiter(&spec);
 	durable_dispatch_tasks(&spec, items, n);
 
+	/* one conflict is no reason to refuse the others: NULL in its place */
 	task_ids = palloc(sizeof(text *) * Max(n, 1));
 	for (int i = 0; i < n; i++)
-		task_ids[items[i].position] = items[i].task_id;
+		task_ids[items[i].position] =
+			items[i].taken && spec.conflict.policy == CONFLICT_REJECT ? NULL : items[i].task_id;
 	for (int i = 0; i < n; i++)
 	{
 		Datum		value = PointerGetDatum(task_ids[i]);
-		bool		isnull = false;
+		bool		isnull = (task_ids[i] == NULL);
 
 		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
 	}

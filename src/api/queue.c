@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *	  pause_queue, resume_queue, sweep, engine_now, scan_hints.
+ *	  pause_queue, resume_queue, engine_now, scan_hints.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,16 +15,12 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
-#include "base/extension_state.h"
 #include "base/hint.h"
-#include "base/json.h"
 #include "base/security.h"
-#include "engine/maintain.h"
 #include "store/queue.h"
 
 DURABLE_FUNCTION(durable_pause_queue);
 DURABLE_FUNCTION(durable_resume_queue);
-DURABLE_FUNCTION(durable_sweep);
 DURABLE_FUNCTION(durable_engine_now);
 DURABLE_FUNCTION(durable_scan_hints);
 
@@ -50,31 +46,6 @@ durable_resume_queue(PG_FUNCTION_ARGS)
 {
 	durable_require_writable("durable.resume_queue()");
 	PG_RETURN_BOOL(set_paused(fcinfo, false));
-}
-
-Datum
-durable_sweep(PG_FUNCTION_ARGS)
-{
-	static const char *const names[] = {
-		"promoted", "taken_over", "leases_ended", "results_expired", "heartbeats_expired", "grants_expired",
-		"timed_out", "fired"
-	};
-	int64		counts[lengthof(names)] = {0};
-	DurableMaintained done = {0};
-	TimestampTz now = durable_clock_now();
-	int			max;
-
-	durable_require_writable("durable.sweep()");
-	max = durable_arg_count(fcinfo, 0, "max_work");
-	durable_require_active();
-	(void) durable_maintain_all(now, max, false, &done);
-	counts[0] = done.promoted;
-	counts[1] = done.taken_over;
-	counts[2] = done.rounds;
-	counts[6] = done.timed_out;
-	counts[7] = done.fired;
-	durable_maintain_old(now, max, &counts[3], &counts[4], &counts[5]);
-	PG_RETURN_JSONB_P(durable_json_counts(names, counts, lengthof(names)));
 }
 
 Datum

@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "api/args.h"
+#include "api/conflict.h"
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/json.h"
@@ -26,6 +27,7 @@
 #include "engine/check.h"
 #include "engine/recover.h"
 #include "engine/run.h"
+#include "engine/run_replace.h"
 #include "engine/step.h"
 #include "engine/turn.h"
 #include "store/run.h"
@@ -41,6 +43,13 @@ DURABLE_FUNCTION(durable_redispatch);
 DURABLE_FUNCTION(durable_signal);
 DURABLE_FUNCTION(durable_result);
 
+/* Whoever could start a run under the id of a window that is still to come would keep
+ * the schedule from starting its own; under that of a dead letter likewise. */
+static const char *const reserved_prefixes[] = {
+	"sched:",
+	"dlq:",
+};
+
 static text *
 check_run_id(text *run_id)
 {
@@ -51,6 +60,15 @@ check_run_id(text *run_id)
 							psprintf("It must have between 1 and %d bytes.", DURABLE_NAME_MAX));
 	if (VARDATA_ANY(run_id)[0] == '~')
 		durable_error_value("run_id", "Ids that start with \"~\" are reserved for generated ones.");
+	for (int i = 0; i < lengthof(reserved_prefixes); i++)
+	{
+		const char *prefix = reserved_prefixes[i];
+
+		if (length >= strlen(prefix) && memcmp(VARDATA_ANY(run_id), prefix, strlen(prefix)) == 0)
+			durable_error_value("run_id",
+								psprintf("Ids that start with \"%s\" are reserved for runs that the engine itself starts.",
+										 prefix));
+	}
 	return run_id;
 }
 
@@ -82,8 +100,8 @@ read_spec(FunctionCallInfo fcinfo, DurableRunSpec *spec, DurableWorkflow *workfl
 }
 
 /* The input is checked first, also for a run that exists (F-START-3). A taken id must
- * be one that the caller may know of. */
-static void
+ * be one that the caller may know of. false: it is taken. */
+static bool
 start_one(DurableRunSpec *spec)
 {
 	int64		id;
@@ -93,11 +111,46 @@ start_one(DurableRunSpec *spec)
 						  spec->input == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(spec->input)),
 						  "input of workflow", spec->workflow->name);
 	if (durable_run_start(spec))
-		return;
+		return true;
 	durable_snapshot_push();
 	if (durable_run_number(spec->run_id, &id) && durable_run_read(id, &row))
 		durable_access_require(DatumGetTextPP(row.values[RUN_NAMESPACE]), PRIVILEGE_START);
 	durable_snapshot_pop();
+	return false;
+}
+
+/* The ids are taken; those of runs that are gone by now are started after all. */
+static void
+replace_runs(DurableRunSpec *spec, const DurableConflict *conflict, DurableRunItem *items, int n)
+{
+	durable_run_replace(spec, conflict, items, n);
+	for (int i = 0; i < n; i++)
+	{
+		while (items[i].result == RUN_IS_GONE)
+		{
+			spec->run_id = items[i].run_id;
+			spec->input = items[i].input;
+			if (start_one(spec))
+				items[i].result = RUN_REPLACED;
+			else
+				durable_run_replace(spec, conflict, &items[i], 1);
+		}
+	}
+}
+
+static void
+error_taken(text *run_id, DurableRunReplaced why)
+{
+	ereport(ERROR,
+			errcode(ERRCODE_UNIQUE_VIOLATION),
+			errmsg("run \"%s\" exists already", text_to_cstring(run_id)),
+			why == RUN_HAS_BEGUN ? errdetail("It has begun, and is not replaced any more.") :
+			why == RUN_HAS_ENDED ? errdetail("It has ended, and its id is not used again.") :
+			why == RUN_IS_ANOTHER ?
+			errdetail("It is a child, or of another workflow or namespace.") :
+			errdetail("Key (run_id)=(%s) is taken.", text_to_cstring(run_id)),
+			why == RUN_REPLACED ?
+			errhint("on_conflict => 'replace' lets the new one take its place while it has not begun.") : 0);
 }
 
 Datum
@@ -105,14 +158,40 @@ durable_start(PG_FUNCTION_ARGS)
 {
 	DurableWorkflow workflow;
 	DurableRunSpec spec = {0};
+	DurableConflict conflict;
 
 	durable_require_writable("durable.start()");
 	spec.input = durable_arg_payload(fcinfo, 1, "input");
 	if (!PG_ARGISNULL(2))
 		spec.run_id = check_run_id(PG_GETARG_TEXT_PP(2));
 	read_spec(fcinfo, &spec, &workflow);
-	start_one(&spec);
+	durable_arg_conflict(fcinfo, &conflict, &spec.start_at, "start_at");
+	if (spec.run_id == NULL)
+		durable_conflict_needs_id(&conflict, "run_id");
+	if (!start_one(&spec) && conflict.policy != CONFLICT_RETURN)
+	{
+		DurableRunItem item = {.run_id = spec.run_id, .input = spec.input, .result = RUN_REPLACED};
+
+		if (durable_conflict_replaces(&conflict))
+			replace_runs(&spec, &conflict, &item, 1);
+		if (conflict.policy == CONFLICT_REJECT || item.result != RUN_REPLACED)
+			error_taken(item.run_id, item.result);
+	}
 	PG_RETURN_TEXT_P(spec.run_id);
+}
+
+/* One that is refused is no reason to refuse the others: NULL in its place. */
+static void
+resolve_taken(DurableRunSpec *spec, const DurableConflict *conflict, DurableRunItem *items, int n,
+			  text **run_ids)
+{
+	if (durable_conflict_replaces(conflict))
+		replace_runs(spec, conflict, items, n);
+	for (int i = 0; i < n; i++)
+	{
+		if (conflict->policy == CONFLICT_REJECT || items[i].result != RUN_REPLACED)
+			run_ids[items[i].position] = NULL;
+	}
 }
 
 Datum
@@ -121,11 +200,15 @@ durable_start_many(PG_FUNCTION_ARGS)
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DurableWorkflow workflow;
 	DurableRunSpec spec = {0};
+	DurableConflict conflict;
+	DurableRunItem *taken;
 	Datum	   *inputs;
 	bool	   *nulls;
 	text	  **run_ids = NULL;
+	text	  **results;
 	int			n;
 	int			nids;
+	int			ntaken = 0;
 
 	durable_require_writable("durable.start_many()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
@@ -140,16 +223,28 @@ durable_start_many(PG_FUNCTION_ARGS)
 			durable_error_value("run_ids", "It must have as many elements as inputs.");
 	}
 	read_spec(fcinfo, &spec, &workflow);
+	durable_arg_conflict(fcinfo, &conflict, &spec.start_at, "start_at");
+	if (run_ids == NULL)
+		durable_conflict_needs_id(&conflict, "run_ids");
+	results = palloc(sizeof(text *) * Max(n, 1));
+	taken = palloc0(sizeof(DurableRunItem) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 	{
-		Datum		value;
-		bool		isnull = false;
-
 		CHECK_FOR_INTERRUPTS();
 		spec.input = nulls[i] ? NULL : durable_check_payload(inputs[i], "input");
 		spec.run_id = run_ids == NULL ? NULL : check_run_id(run_ids[i]);
-		start_one(&spec);
-		value = PointerGetDatum(spec.run_id);
+		if (!start_one(&spec) && conflict.policy != CONFLICT_RETURN)
+			taken[ntaken++] = (DurableRunItem) {
+			.run_id = spec.run_id, .input = spec.input, .position = i
+		};
+		results[i] = spec.run_id;
+	}
+	resolve_taken(&spec, &conflict, taken, ntaken, results);
+	for (int i = 0; i < n; i++)
+	{
+		Datum		value = PointerGetDatum(results[i]);
+		bool		isnull = (results[i] == NULL);
+
 		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
 	}
 	return (Datum) 0;

@@ -13,7 +13,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "storage/latch.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
@@ -34,27 +33,6 @@
 
 DURABLE_FUNCTION(durable_work);
 DURABLE_FUNCTION(durable_wait_for_run);
-
-/* Inside a transaction block, or a function. */
-static bool
-is_atomic(FunctionCallInfo fcinfo)
-{
-	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
-		castNode(CallContext, fcinfo->context)->atomic;
-}
-
-static TimestampTz
-deadline_argument(FunctionCallInfo fcinfo, int n, const char *argument)
-{
-	Interval   *span;
-
-	if (PG_ARGISNULL(n))
-		durable_error_null(argument);
-	span = PG_GETARG_INTERVAL_P(n);
-	if (durable_interval_negative(span))
-		durable_error_value(argument, "It must not be negative.");
-	return durable_clock_add(durable_clock_now(), span);
-}
 
 static void
 sleep_until_work(TimestampTz deadline)
@@ -97,7 +75,7 @@ durable_work(PG_FUNCTION_ARGS)
 	volatile int left = -1;
 
 	durable_require_writable("durable.work()");
-	if (is_atomic(fcinfo))
+	if (durable_call_is_atomic(fcinfo))
 		ereport(ERROR,
 				errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				errmsg("durable.work() cannot run inside a transaction block"),
@@ -105,7 +83,7 @@ durable_work(PG_FUNCTION_ARGS)
 				errhint("Call it by itself, with autocommit."));
 	if (!PG_ARGISNULL(0))
 		work.queues = durable_arg_names(fcinfo, 0, "queues", &work.nqueues);
-	deadline = deadline_argument(fcinfo, 1, "duration");
+	deadline = durable_arg_deadline(fcinfo, 1, "duration");
 	if (!PG_ARGISNULL(2))
 		left = durable_arg_count(fcinfo, 2, "max_tasks");
 	durable_require_active();
@@ -179,9 +157,9 @@ Datum
 durable_wait_for_run(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc = durable_result_desc(fcinfo);
-	TimestampTz deadline = deadline_argument(fcinfo, 1, "timeout");
+	TimestampTz deadline = durable_arg_deadline(fcinfo, 1, "timeout");
 	bool		terminal = PG_ARGISNULL(2) || PG_GETARG_BOOL(2);
-	bool		atomic = is_atomic(fcinfo);
+	bool		atomic = durable_call_is_atomic(fcinfo);
 	text	   *run_id;
 	DurableRow	row;
 	bool		done;

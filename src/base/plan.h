@@ -18,7 +18,7 @@
 #include "executor/spi.h"
 #include "utils/snapshot.h"
 
-#define DURABLE_PLAN_ARGS 16
+#define DURABLE_PLAN_ARGS 18
 
 typedef struct DurablePlan
 {

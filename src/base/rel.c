@@ -98,6 +98,10 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_LIMITER_KEY] = "limiter_key_version",
 	[IDX_LIMITER_TICK] = "limiter_tick_order",
 	[SEQ_LIMITER] = "limiter_seq",
+	[REL_LAST_SWEEP] = "last_sweep",
+	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
+	[REL_SWEEP_FAILURE] = "sweep_failure",
+	[IDX_SWEEP_FAILURE_PKEY] = "sweep_failure_pkey",
 	[SEQ_TASK] = "task_seq",
 	[SEQ_LEASE] = "lease_seq",
 };

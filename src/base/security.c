@@ -31,6 +31,7 @@
 #include "utils/syscache.h"
 
 #include "base/guc.h"
+#include "base/names.h"
 #include "base/plan.h"
 #include "base/rel.h"
 #include "base/security.h"
@@ -218,6 +219,47 @@ durable_access_has(const text *namespace, DurablePrivilege privilege)
 	return (bits & privilege) != 0;
 }
 
+bool
+durable_access_is_owner(void)
+{
+	Relation	rel = durable_table_open(REL_NAMESPACE_ACCESS, AccessShareLock);
+	bool		owner = superuser() || has_privs_of_role(GetUserId(), rel->rd_rel->relowner);
+
+	table_close(rel, AccessShareLock);
+	return owner;
+}
+
+ArrayType *
+durable_access_namespaces(DurablePrivilege privilege, int *n)
+{
+	Relation	rel = durable_table_open(REL_NAMESPACE_ACCESS, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	SysScanDesc scan = systable_beginscan(rel, durable_rel(IDX_ACCESS_PKEY), true, snapshot, 0, NULL);
+	ArrayBuildState *found = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	text	   *last = NULL;
+	HeapTuple	tuple;
+
+	*n = 0;
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, ACCESS_NAMESPACE, RelationGetDescr(rel), &isnull);
+		text	   *namespace = DatumGetTextPCopy(value);
+
+		if (last != NULL && durable_text_same(namespace, last))
+			continue;
+		last = namespace;
+		if (!durable_access_has(namespace, privilege))
+			continue;
+		found = accumArrayResult(found, PointerGetDatum(namespace), false, TEXTOID, CurrentMemoryContext);
+		(*n)++;
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return DatumGetArrayTypeP(makeArrayResult(found, CurrentMemoryContext));
+}
+
 static const char *
 privilege_name(DurablePrivilege privilege)
 {
@@ -283,6 +325,28 @@ durable_security_leave(const DurableSecurity *saved)
 {
 	AtEOXact_GUC(false, saved->guc_level);
 	SetUserIdAndSecContext(saved->user, saved->context);
+}
+
+bool
+durable_access_is_stale(void)
+{
+	Relation	rel = durable_table_open(REL_NAMESPACE_ACCESS, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	tuple;
+	bool		stale = false;
+
+	while (!stale && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		bool		isnull;
+		Datum		grantee = heap_getattr(tuple, ACCESS_ROLE, RelationGetDescr(rel), &isnull);
+
+		stale = !SearchSysCacheExists1(AUTHOID, grantee);
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return stale;
 }
 
 /* A new role may get the number of a dropped one. */

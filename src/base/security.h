@@ -10,6 +10,8 @@
 
 #include "postgres.h"
 
+#include "utils/array.h"
+
 /* The rights that durable.grant_usage knows. */
 typedef enum DurablePrivilege
 {
@@ -30,6 +32,13 @@ extern text *durable_namespace_resolve(text *given);
  * extension's owner hold all of them everywhere. */
 extern bool durable_access_has(const text *namespace, DurablePrivilege privilege);
 
+/* Whether it is a superuser or has the rights of the extension's owner. */
+extern bool durable_access_is_owner(void);
+
+/* The namespaces, of those that anybody was granted something in, where the current role
+ * holds the privilege: a text[] of n elements. */
+extern ArrayType *durable_access_namespaces(DurablePrivilege privilege, int *n);
+
 /* 42501 unless it does */
 extern void durable_access_require(const text *namespace, DurablePrivilege privilege);
 
@@ -46,6 +55,9 @@ extern void durable_security_enter(DurableSecurity *saved);
 /* Run a function of that role's in whoever's session: as the role, fenced in. */
 extern void durable_security_become(Oid role, DurableSecurity *saved);
 extern void durable_security_leave(const DurableSecurity *saved);
+
+/* Whether dropped roles left something. */
+extern bool durable_access_is_stale(void);
 
 /* Deletes what dropped roles left; between durable_plan_begin() and _end(). */
 extern uint64 durable_access_expire(void);

@@ -22,6 +22,7 @@
 #include "base/rel.h"
 #include "engine/dispatch.h"
 #include "engine/limiter.h"
+#include "engine/replace.h"
 #include "engine/tables.h"
 #include "store/delayed.h"
 #include "store/ready.h"
@@ -36,23 +37,31 @@ typedef struct Dispatch
 	const DurableTaskSpec *spec;
 	TimestampTz now;
 	DurableTables tables;
-	DurableGate space;
-	const DurableGate *gate;	/* or NULL */
 	int64	   *ids;			/* queued, their list entry not yet written */
 	int			nids;
 } Dispatch;
 
-static void
-fill_task(const Dispatch *dispatch, const DurableTaskItem *item, DurableRow *row)
+void
+durable_dispatch_find_limiter(DurableTaskSpec *spec)
 {
-	const DurableTaskSpec *spec = dispatch->spec;
+	if (spec->limiter == NULL)
+		return;
+	spec->space.limiter = durable_limiter_require(spec->namespace, spec->limiter);
+	spec->space.key = spec->fairness_key != NULL ? spec->fairness_key : cstring_to_text("");
+	spec->gate = &spec->space;
+}
+
+void
+durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,
+					  TimestampTz now, DurableRow *row)
+{
 	bool		has_backoff = spec->backoff != NULL && durable_interval_positive(spec->backoff);
 
 	for (int i = 0; i < TASK_COLUMNS; i++)
 		durable_row_set_null(row, i);
 	durable_row_set(row, TASK_ID, Int64GetDatum(item->id));
-	durable_row_set(row, TASK_CREATED_AT, TimestampTzGetDatum(dispatch->now));
-	if (spec->run_at > dispatch->now)
+	durable_row_set(row, TASK_CREATED_AT, TimestampTzGetDatum(now));
+	if (spec->run_at > now)
 		durable_row_set(row, TASK_RUN_AT, TimestampTzGetDatum(spec->run_at));
 	durable_row_set(row, TASK_PRIORITY, Int32GetDatum(spec->priority));
 	durable_row_set(row, TASK_ATTEMPT, Int32GetDatum(1));
@@ -72,7 +81,7 @@ fill_task(const Dispatch *dispatch, const DurableTaskItem *item, DurableRow *row
 	durable_row_set_pointer(row, TASK_TASK_ID, item->task_id);
 	durable_row_set_pointer(row, TASK_HEADERS, spec->headers);
 	durable_row_set_pointer(row, TASK_INPUT, item->input);
-	durable_gate_to_row(dispatch->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
+	durable_gate_to_row(spec->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
 }
 
 /* The new tasks become claimable, or wait for their time. */
@@ -87,9 +96,9 @@ enlist(Dispatch *dispatch)
 		durable_delayed_insert_many(durable_tables_get(&dispatch->tables, TABLE_DELAYED),
 									dispatch->ids, dispatch->nids, spec->run_at,
 									spec->priority, spec->namespace, spec->queue,
-									dispatch->gate);
+									spec->gate);
 	else
-		durable_limiter_enlist(&dispatch->tables, dispatch->gate, dispatch->ids, dispatch->nids,
+		durable_limiter_enlist(&dispatch->tables, spec->gate, dispatch->ids, dispatch->nids,
 							   spec->priority, spec->namespace, spec->queue);
 	dispatch->nids = 0;
 }
@@ -106,7 +115,7 @@ dispatch_generated(Dispatch *dispatch, DurableTaskItem *items, int n)
 		CHECK_FOR_INTERRUPTS();
 		for (int i = 0; i < batch; i++)
 		{
-			fill_task(dispatch, &items[done + i], &rows[i]);
+			durable_dispatch_fill(dispatch->spec, &items[done + i], dispatch->now, &rows[i]);
 			dispatch->ids[dispatch->nids++] = items[done + i].id;
 		}
 		durable_writer_insert_many(durable_tables_get(&dispatch->tables, TABLE_TASK),
@@ -127,12 +136,17 @@ insert_explicit(Dispatch *dispatch, DurableTaskItem *item)
 	DurableRow	row;
 	ItemPointerData tid;
 
-	fill_task(dispatch, item, &row);
+	durable_dispatch_fill(dispatch->spec, item, dispatch->now, &row);
 	if (!durable_writer_insert_unless(writer, IDX_TASK_ID, &row))
 		return false;
 	tid = writer->slot->tts_tid;
 	if (!durable_result_exists(dispatch->spec->namespace, item->task_id))
 		return true;
+	if (durable_conflict_replaces(&dispatch->spec->conflict))
+	{
+		(void) durable_result_remove(dispatch->spec->namespace, item->task_id);
+		return true;
+	}
 	durable_snapshot_push();
 	(void) durable_writer_delete(writer, &tid, true);
 	durable_snapshot_pop();
@@ -145,12 +159,27 @@ dispatch_explicit(Dispatch *dispatch, DurableTaskItem *items, int n)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (insert_explicit(dispatch, &items[i]))
+		items[i].taken = !insert_explicit(dispatch, &items[i]);
+		if (!items[i].taken)
 			dispatch->ids[dispatch->nids++] = items[i].id;
 		if (dispatch->nids == BATCH)
 			enlist(dispatch);
 	}
 	enlist(dispatch);
+}
+
+/* Those that a replacement found gone in the meantime are inserted after all. */
+static void
+replace_taken(Dispatch *dispatch, DurableTaskItem *items, int n)
+{
+	while (durable_replace_tasks(dispatch->spec, items, n, dispatch->now, &dispatch->tables))
+	{
+		for (int i = 0; i < n; i++)
+		{
+			if (items[i].taken)
+				dispatch_explicit(dispatch, &items[i], 1);
+		}
+	}
 }
 
 /* Generated ids first; then explicit ones in their order, so that two calls
@@ -183,13 +212,6 @@ durable_dispatch_tasks(const DurableTaskSpec *spec, DurableTaskItem *items, int 
 	int			generated = 0;
 
 	durable_tables_init(&dispatch.tables);
-	if (spec->limiter != NULL)
-	{
-		dispatch.space.limiter = durable_limiter_require(spec->namespace, spec->limiter);
-		dispatch.space.key = spec->fairness_key != NULL ? spec->fairness_key :
-			cstring_to_text("");
-		dispatch.gate = &dispatch.space;
-	}
 	dispatch.ids = palloc(sizeof(int64) * BATCH);
 	/* numbers are age: they follow the caller's order */
 	for (int i = 0; i < n; i++)
@@ -200,6 +222,8 @@ durable_dispatch_tasks(const DurableTaskSpec *spec, DurableTaskItem *items, int 
 	if (generated > 0)
 		dispatch_generated(&dispatch, items, generated);
 	dispatch_explicit(&dispatch, items + generated, n - generated);
+	if (durable_conflict_replaces(&spec->conflict))
+		replace_taken(&dispatch, items + generated, n - generated);
 	durable_tables_close(&dispatch.tables);
 	pfree(dispatch.ids);
 	CommandCounterIncrement();

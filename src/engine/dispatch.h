@@ -12,6 +12,10 @@
 
 #include "datatype/timestamp.h"
 
+#include "base/rel.h"
+#include "engine/conflict.h"
+#include "store/gate.h"
+
 /* What the tasks of one call have in common; NULL pointers are SQL NULLs. */
 typedef struct DurableTaskSpec
 {
@@ -28,6 +32,9 @@ typedef struct DurableTaskSpec
 	void	   *headers;
 	text	   *limiter;			/* NULL: none */
 	text	   *fairness_key;
+	DurableGate space;
+	const DurableGate *gate;	/* NULL: none; see durable_dispatch_find_limiter() */
+	DurableConflict conflict;
 } DurableTaskSpec;
 
 /* One task. */
@@ -37,10 +44,19 @@ typedef struct DurableTaskItem
 	text	   *task_id;		/* or NULL: generated; filled in on return */
 	int			position;
 	int64		id;				/* filled in */
+	bool		taken;			/* filled in: the id was, and what has it was left alone */
 } DurableTaskItem;
 
+/* After access was checked: 42704 when there is no such limiter. */
+extern void durable_dispatch_find_limiter(DurableTaskSpec *spec);
+
+/* The row of a task that was dispatched at "now" and not claimed since. */
+extern void durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,
+								  TimestampTz now, DurableRow *row);
+
 /* Access and arguments were checked by the caller. Tasks whose id is taken by
- * a live task or an unread result are left as they are. Sorts the items. */
+ * a live task or an unread result are left as they are, or replaced, as
+ * spec->conflict says. Sorts the items. */
 extern void durable_dispatch_tasks(const DurableTaskSpec *spec, DurableTaskItem *items, int n);
 
 #endif							/* DURABLE_DISPATCH_H */

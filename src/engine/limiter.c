@@ -242,8 +242,10 @@ wake_for_slot(const DurableGate *gate)
 void
 durable_limiter_leave(DurableTables *tables, const DurableRow *task)
 {
-	/* the turn of a run may have it for a local step */
-	if (!task->nulls[TASK_LIMITER] || durable_task_is(task, "turn"))
+	/* the turn of a run may have it for a local step; what was claimed, before it was
+	 * replaced, may have been under another limiter */
+	if (!task->nulls[TASK_LIMITER] || durable_task_is(task, "turn") ||
+		durable_task_was_replaced(task))
 		durable_limiter_leave_number(tables, DatumGetInt64(task->values[TASK_ID]));
 }
 

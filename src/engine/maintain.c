@@ -285,100 +285,168 @@ is_busy(const DurableListName *list)
 	return busy;
 }
 
-static TimestampTz
-promote_all(TimestampTz now, int max, bool slowly, DurableMaintained *done)
+static bool
+out_of_time(const DurableSweep *sweep)
+{
+	CHECK_FOR_INTERRUPTS();
+	return GetCurrentTimestamp() > sweep->end;
+}
+
+static void
+promote_all(DurableSweep *sweep)
 {
 	DurableListName *lists;
-	TimestampTz next = DURABLE_POSITION_END;
 	int			n = durable_delayed_lists(&lists);
 
 	for (int i = 0; i < n; i++)
 	{
-		TimestampTz due = now;
-		int			left = max - (int) done->promoted;
-		bool		busy = slowly && is_busy(&lists[i]);
+		TimestampTz due = sweep->now;
+		int			left = sweep->max - (int) sweep->counts[COUNT_PROMOTED];
+		bool		busy = sweep->slowly && is_busy(&lists[i]);
 
-		CHECK_FOR_INTERRUPTS();
-		if (left > 0)
-			done->promoted += durable_promote_due(lists[i].namespace, lists[i].queue, now,
-												  busy ? Min(left, DURABLE_CLAIM_TASKS) : left,
-												  &due);
-		if (busy && due <= now)
-			due = now + DURABLE_BUSY_QUEUE_US;
-		next = Min(next, due);
+		if (left > 0 && !out_of_time(sweep))
+			sweep->counts[COUNT_PROMOTED] +=
+				durable_promote_due(lists[i].namespace, lists[i].queue, sweep->now,
+									busy ? Min(left, DURABLE_CLAIM_TASKS) : left, &due);
+		if (busy && due <= sweep->now)
+			due = sweep->now + DURABLE_BUSY_QUEUE_US;
+		sweep->next = Min(sweep->next, due);
 	}
-	return next;
 }
 
-static TimestampTz
-take_over_all(TimestampTz now, int max, DurableMaintained *done)
+/* So many rounds, or tasks of them. */
+static void
+take_over_all(DurableSweep *sweep)
 {
 	DurableListName *lists;
-	TimestampTz next = DURABLE_POSITION_END;
 	int			ended = 0;
+	int64		taken = 0;
 	int			n = durable_lease_lists(&lists);
 
 	for (int i = 0; i < n; i++)
 	{
-		TimestampTz due = now;
+		TimestampTz due = sweep->now;
 
-		CHECK_FOR_INTERRUPTS();
-		if (ended < max)
-			done->taken_over += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, now,
-														 max - ended, &ended, &due);
-		next = Min(next, due);
+		if (ended < sweep->max && taken < sweep->max && !out_of_time(sweep))
+			taken += durable_take_over_lapsed(lists[i].namespace, lists[i].queue, sweep->now,
+											  sweep->max - ended, &ended, &due);
+		sweep->next = Min(sweep->next, due);
 	}
-	done->rounds += ended;
-	return next;
+	sweep->counts[COUNT_TAKEN_OVER] += taken;
+	sweep->counts[COUNT_LEASES_ENDED] += ended;
 }
 
-TimestampTz
-durable_maintain_all(TimestampTz now, int max, bool slowly, DurableMaintained *done)
-{
-	TimestampTz next = promote_all(now, max, slowly, done);
-	TimestampTz due;
-
-	due = take_over_all(now, max, done);
-	next = Min(next, due);
-	done->timed_out += durable_timeout_expire_all(now, max, &due);
-	next = Min(next, due);
-	done->fired += durable_schedules_fire(now, max);
-	due = durable_admission_windows(now);
-	next = Min(next, due);
-	due = durable_schedules_next_due();
-	return Min(next, due);
-}
-
-int
-durable_take_over_dead(TimestampTz now)
+/* The claims of sessions that are gone, whatever their leases say. */
+static void
+take_over_dead(DurableSweep *sweep)
 {
 	DurableTables tables;
 	DurableLease *leases;
-	int			n = durable_lease_sessions(durable_snapshot_push(), &leases);
-	int			taken = 0;
+	int			n;
 
+	if (!sweep->dead)
+		return;
+	n = durable_lease_sessions(durable_snapshot_push(), &leases);
 	durable_tables_init(&tables);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!durable_lease_is_alive(&leases[i]))
-			taken += Max(0, take_over(&tables, &leases[i], now));
+			sweep->counts[COUNT_TAKEN_OVER] += Max(0, take_over(&tables, &leases[i], sweep->now));
 	}
 	durable_tables_close(&tables);
 	durable_snapshot_pop();
-	return taken;
 }
 
-void
-durable_maintain_old(TimestampTz now, int max, int64 *results, int64 *heartbeats,
-					 int64 *grants)
+static void
+time_out_all(DurableSweep *sweep)
 {
-	durable_plan_begin();
-	if (durable_result_retention >= 0)
-		*results = durable_result_expire(now - (int64) durable_result_retention * USECS_PER_MINUTE,
-										 max);
-	*heartbeats = durable_progress_expire(max);
-	*grants = durable_access_expire();
-	durable_plan_end();
-	(void) durable_limiters_expire(now, max);
+	TimestampTz due;
+
+	sweep->counts[COUNT_TIMED_OUT] += durable_timeout_expire_all(sweep->now, sweep->max, &due);
+	sweep->next = Min(sweep->next, due);
 }
+
+static void
+fire_schedules(DurableSweep *sweep)
+{
+	TimestampTz due;
+
+	sweep->counts[COUNT_FIRED] += durable_schedules_fire(sweep->now, sweep->max);
+	due = durable_schedules_next_due();
+	sweep->next = Min(sweep->next, due);
+}
+
+/* Windows of limiters that are open now: those who wait look. */
+static void
+open_windows(DurableSweep *sweep)
+{
+	TimestampTz due = durable_admission_windows(sweep->now);
+
+	sweep->next = Min(sweep->next, due);
+}
+
+static void
+tidy_limiters(DurableSweep *sweep)
+{
+	(void) durable_limiters_expire(sweep->now, sweep->max);
+}
+
+/* Looks before it deletes: that is a statement, and the look is not. */
+static void
+expire_results(DurableSweep *sweep)
+{
+	TimestampTz before = sweep->now - (int64) durable_result_retention * USECS_PER_MINUTE;
+
+	if (durable_result_retention < 0 || !durable_result_is_old(before))
+		return;
+	durable_plan_begin();
+	sweep->counts[COUNT_RESULTS_EXPIRED] += durable_result_expire(before, sweep->max);
+	durable_plan_end();
+}
+
+static void
+expire_heartbeats(DurableSweep *sweep)
+{
+	if (!durable_progress_exists())
+		return;
+	durable_plan_begin();
+	sweep->counts[COUNT_HEARTBEATS_EXPIRED] += durable_progress_expire(sweep->max);
+	durable_plan_end();
+}
+
+/* The deletion makes every session read the access rights again. */
+static void
+expire_grants(DurableSweep *sweep)
+{
+	if (!durable_access_is_stale())
+		return;
+	durable_plan_begin();
+	sweep->counts[COUNT_GRANTS_EXPIRED] += durable_access_expire();
+	durable_plan_end();
+}
+
+const char *const durable_count_names[COUNTS] = {
+	[COUNT_PROMOTED] = "promoted",
+	[COUNT_TAKEN_OVER] = "taken_over",
+	[COUNT_LEASES_ENDED] = "leases_ended",
+	[COUNT_RESULTS_EXPIRED] = "results_expired",
+	[COUNT_HEARTBEATS_EXPIRED] = "heartbeats_expired",
+	[COUNT_GRANTS_EXPIRED] = "grants_expired",
+	[COUNT_TIMED_OUT] = "timed_out",
+	[COUNT_FIRED] = "fired",
+	[COUNT_FAILED] = "failed",
+};
+
+const DurablePart durable_parts[DURABLE_PARTS] = {
+	{"delayed tasks", false, promote_all},
+	{"dead sessions", false, take_over_dead},
+	{"lapsed claims", false, take_over_all},
+	{"timeouts", false, time_out_all},
+	{"schedules", false, fire_schedules},
+	{"windows of limiters", false, open_windows},
+	{"old results", true, expire_results},
+	{"old heartbeats", true, expire_heartbeats},
+	{"old grants", true, expire_grants},
+	{"limiters", true, tidy_limiters},
+};

@@ -50,28 +50,46 @@ extern TimestampTz durable_maintain(text *namespace, text **queues, int nqueues,
 									TimestampTz now, int max_tasks, int max_rounds,
 									int *moved);
 
-/* What a pass over the whole database did. */
-typedef struct DurableMaintained
+/* What a pass over the whole database counts; sweep() shows it by these names. */
+typedef enum DurableCount
 {
-	int64		promoted;
-	int64		taken_over;		/* tasks of lapsed rounds, and results */
-	int64		rounds;			/* that ended or got shorter */
-	int64		timed_out;
-	int64		fired;			/* runs that schedules started */
-} DurableMaintained;
+	COUNT_PROMOTED,
+	COUNT_TAKEN_OVER,			/* tasks of lapsed rounds, and results */
+	COUNT_LEASES_ENDED,			/* or got shorter */
+	COUNT_RESULTS_EXPIRED,
+	COUNT_HEARTBEATS_EXPIRED,
+	COUNT_GRANTS_EXPIRED,
+	COUNT_TIMED_OUT,
+	COUNT_FIRED,				/* runs that schedules started */
+	COUNT_FAILED,				/* parts */
+	COUNTS
+} DurableCount;
 
-/* Due tasks, lapsed rounds, timeouts and schedules of the whole database, at most "max"
- * of each; adds up what was done, and returns when the next of them is due (not after
- * now: there is more). slowly: only some due tasks for queues that have ready ones. */
-extern TimestampTz durable_maintain_all(TimestampTz now, int max, bool slowly,
-										DurableMaintained *done);
+extern const char *const durable_count_names[COUNTS];
 
-/* Takes over the claims of sessions that are gone, whatever their leases say.
- * Returns how many tasks went back. */
-extern int	durable_take_over_dead(TimestampTz now);
+/* A pass over the whole database: what it may do, and what came of it. */
+typedef struct DurableSweep
+{
+	TimestampTz now;
+	TimestampTz end;			/* by the real clock: no further queue is begun after it */
+	int			max;			/* of each part */
+	bool		slowly;			/* only some due tasks for queues that have ready ones */
+	bool		dead;			/* claims of sessions that are gone, too */
+	TimestampTz next;			/* when something is due again; not after now: there is more */
+	int64		counts[COUNTS];
+} DurableSweep;
 
-/* Deletes what nobody needs any more, at most "max" of each kind. */
-extern void durable_maintain_old(TimestampTz now, int max, int64 *results,
-								 int64 *heartbeats, int64 *grants);
+/* Each part is bounded, skips what others hold, and leaves alone what the others do, so
+ * that one that fails does not keep the others (sweep.c). */
+typedef struct DurablePart
+{
+	const char *name;
+	bool		old;			/* deletes what is old: once a minute will do */
+	void		(*run) (DurableSweep *sweep);
+} DurablePart;
+
+#define DURABLE_PARTS 10
+
+extern const DurablePart durable_parts[DURABLE_PARTS];
 
 #endif							/* DURABLE_MAINTAIN_H */

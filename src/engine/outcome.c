@@ -29,6 +29,20 @@
 #include "store/ready.h"
 #include "store/task.h"
 
+/*
+ * What was claimed was replaced meanwhile (replace.c): no attempt of what is in the
+ * row has begun, and the row says when it may.
+ */
+static TimestampTz
+begin_anew(DurableRow *task, TimestampTz now)
+{
+	durable_row_set(task, TASK_ATTEMPT, Int32GetDatum(1));
+	durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(0));
+	durable_row_set_null(task, TASK_ERROR);
+	durable_row_set_null(task, TASK_REPLACED);
+	return task->nulls[TASK_RUN_AT] ? now : DatumGetTimestampTz(task->values[TASK_RUN_AT]);
+}
+
 TM_Result
 durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 						TimestampTz run_at, TimestampTz now, bool wait)
@@ -41,6 +55,8 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 	DurableGate space;
 	const DurableGate *gate;
 
+	bool		replaced = durable_task_was_replaced(task);
+
 	/* the step of a run that it was to wait for asks again */
 	if (durable_task_is(task, "turn"))
 	{
@@ -48,6 +64,8 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 		durable_row_set_null(task, TASK_LIMITER_KEY);
 	}
 	gate = durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
+	if (replaced)
+		run_at = begin_anew(task, now);
 	if (run_at > now)
 		durable_row_set(task, TASK_RUN_AT, TimestampTzGetDatum(run_at));
 	else
@@ -61,7 +79,11 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 							   run_at, priority, namespace, queue, gate);
 	else
 		durable_limiter_enlist(tables, gate, &id, 1, priority, namespace, queue);
-	durable_limiter_leave(tables, task);
+	/* what was claimed may have been under another one */
+	if (replaced)
+		durable_limiter_leave_number(tables, id);
+	else
+		durable_limiter_leave(tables, task);
 	durable_timeout_queued(task, Max(run_at, now));
 	return TM_Ok;
 }
@@ -143,6 +165,8 @@ durable_outcome_failed(DurableTables *tables, DurableRow *task, int64 lease, Jso
 {
 	int32		attempt = DatumGetInt32(task->values[TASK_ATTEMPT]);
 
+	if (durable_task_was_replaced(task))
+		return durable_outcome_requeue(tables, task, lease, now, now, wait);
 	if (DatumGetInt32(task->values[TASK_MAX_ATTEMPTS]) > 1 && durable_task_is(task, "step"))
 		error = durable_json_attempt(error, task->nulls[TASK_ERROR] ? NULL :
 									 DatumGetJsonbP(task->values[TASK_ERROR]), attempt, now);
@@ -174,6 +198,8 @@ durable_outcome_lapsed(DurableTables *tables, DurableRow *task, int64 lease,
 
 	if (durable_task_is(task, "turn"))
 		return durable_recover_turn(tables, task, lease, now, wait);
+	if (durable_task_was_replaced(task))
+		return durable_outcome_requeue(tables, task, lease, now, now, wait);
 	durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(reclaims + 1));
 	if (reclaims >= durable_max_reclaims)
 	{

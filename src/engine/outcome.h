@@ -21,7 +21,8 @@
 
 /* Back to its queue at run_at (not after now: at once), with whatever the
  * caller changed in the row. The lease held it, and no lease up to that one
- * ever will again. */
+ * ever will again. One that was replaced while it was claimed begins anew, when its
+ * row says; so it also does instead of ending. */
 extern TM_Result durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 										 TimestampTz run_at, TimestampTz now, bool wait);
 

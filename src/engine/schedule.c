@@ -23,13 +23,12 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "base/attempt.h"
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/run.h"
@@ -347,69 +346,24 @@ judge_error(ErrorData *error)
 	}
 }
 
-/* An attempt in a subtransaction of its own. Nobody's open transaction, which may
- * have taken a run id, keeps it for long. */
-typedef struct Attempt
-{
-	MemoryContext context;
-	ResourceOwner owner;
-	int			settings;
-} Attempt;
-
-static void
-begin_attempt(Attempt *attempt)
-{
-	attempt->context = CurrentMemoryContext;
-	attempt->owner = CurrentResourceOwner;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(attempt->context);
-	attempt->settings = NewGUCNestLevel();
-	(void) set_config_option("lock_timeout", RUN_ID_WAIT, PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-}
-
-static void
-end_attempt(Attempt *attempt)
-{
-	AtEOXact_GUC(false, attempt->settings);
-	ReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(attempt->context);
-	CurrentResourceOwner = attempt->owner;
-}
-
-/* What went wrong; it was undone. */
-static ErrorData *
-undo_attempt(Attempt *attempt)
-{
-	ErrorData  *error;
-
-	MemoryContextSwitchTo(attempt->context);
-	error = CopyErrorData();
-	FlushErrorState();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(attempt->context);
-	CurrentResourceOwner = attempt->owner;
-	return error;
-}
-
 /* start_window, whose errors are recorded */
 static Outcome
 try_window(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz window, TimestampTz now)
 {
-	Attempt		attempt;
+	DurableAttempt attempt;
 	volatile Outcome outcome = FAILED;
 
-	begin_attempt(&attempt);
+	durable_attempt_begin(&attempt, RUN_ID_WAIT);
 	PG_TRY();
 	{
 		text	   *run_id;
 
 		outcome = start_window(row, plan, window, now, &run_id);
-		end_attempt(&attempt);
+		durable_attempt_end(&attempt);
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error = undo_attempt(&attempt);
+		ErrorData  *error = durable_attempt_undo(&attempt);
 
 		outcome = judge_error(error);
 		if (outcome == FAILED)
@@ -614,19 +568,19 @@ make_pass(const Pass *pass, MemoryContext scratch)
 static bool
 try_pass(const Pass *pass, MemoryContext scratch, int64 *started)
 {
-	Attempt		attempt;
+	DurableAttempt attempt;
 	volatile bool succeeded = false;
 
-	begin_attempt(&attempt);
+	durable_attempt_begin(&attempt, RUN_ID_WAIT);
 	PG_TRY();
 	{
 		*started = make_pass(pass, scratch);
-		end_attempt(&attempt);
+		durable_attempt_end(&attempt);
 		succeeded = true;
 	}
 	PG_CATCH();
 	{
-		(void) judge_error(undo_attempt(&attempt));
+		(void) judge_error(durable_attempt_undo(&attempt));
 	}
 	PG_END_TRY();
 	return succeeded;

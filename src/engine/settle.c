@@ -129,6 +129,10 @@ act(Settle *settle, DurableRow *task, DurableTarget *target)
 	switch (settle->action)
 	{
 		case SETTLE_COMPLETE:
+			/* what was done is not what is asked for any more */
+			if (durable_task_was_replaced(task))
+				return durable_outcome_requeue(&settle->tables, task, settle->lease.id,
+											   settle->now, settle->now, true);
 			if (settle->results != NULL && durable_task_is(task, "task"))
 				return complete_in_batch(settle, task, &outcome);
 			return durable_outcome_end(&settle->tables, task, &outcome,

@@ -174,13 +174,8 @@ durable_deadline_next(DurableDueScan *scan, DurableDeadline *deadline)
 	return true;
 }
 
-static DurablePlan lists_plan = {
-	.name = "queues with deadlines",
-	.sql = DURABLE_LIST_NAMES_SQL("durable.task_deadline"),
-};
-
 int
 durable_deadline_lists(DurableListName **lists)
 {
-	return durable_list_names(&lists_plan, lists);
+	return durable_list_names(REL_TASK_DEADLINE, IDX_DEADLINE_DUE, DEADLINE_NAMESPACE, DEADLINE_QUEUE, lists);
 }

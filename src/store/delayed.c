@@ -137,13 +137,8 @@ durable_delayed_next(DurableDueScan *scan, DurableRow *row)
 	return true;
 }
 
-static DurablePlan lists_plan = {
-	.name = "queues with delayed tasks",
-	.sql = DURABLE_LIST_NAMES_SQL("durable.task_delayed"),
-};
-
 int
 durable_delayed_lists(DurableListName **lists)
 {
-	return durable_list_names(&lists_plan, lists);
+	return durable_list_names(REL_TASK_DELAYED, IDX_DELAYED_DUE, DELAYED_NAMESPACE, DELAYED_QUEUE, lists);
 }

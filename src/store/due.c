@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "store/due.h"
+#include "store/hop.h"
 
 /* columns of the index */
 enum
@@ -107,19 +108,24 @@ durable_due_close(DurableDueScan *scan)
 }
 
 int
-durable_list_names(DurablePlan *plan, DurableListName **lists)
+durable_list_names(DurableRel table, DurableRel index, int namespace, int queue,
+				   DurableListName **lists)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	int			n;
+	DurableHop	hop;
+	DurableRow	row;
+	int			space = 16;
+	int			n = 0;
 
-	durable_plan_begin();
-	n = (int) durable_plan_run(plan, NULL, NULL);
-	*lists = MemoryContextAlloc(caller, sizeof(DurableListName) * Max(n, 1));
-	for (int i = 0; i < n; i++)
+	*lists = palloc(sizeof(DurableListName) * space);
+	durable_hop_open(&hop, table, index, namespace, queue);
+	while (durable_hop_next(&hop, &row))
 	{
-		(*lists)[i].namespace = durable_plan_text(i, 1, caller);
-		(*lists)[i].queue = durable_plan_text(i, 2, caller);
+		if (n == space)
+			*lists = repalloc(*lists, sizeof(DurableListName) * (space *= 2));
+		(*lists)[n].namespace = hop.at_major;
+		(*lists)[n].queue = hop.at_minor;
+		n++;
 	}
-	durable_plan_end();
+	durable_hop_close(&hop);
 	return n;
 }

@@ -12,7 +12,6 @@
 
 #include "datatype/timestamp.h"
 
-#include "base/plan.h"
 #include "base/walk.h"
 
 /* The list of this kind that belongs to a queue, as hints and waiters know it. */
@@ -52,19 +51,9 @@ typedef struct DurableListName
 	text	   *queue;
 } DurableListName;
 
-/* The plan gives (namespace, queue); how many, in the current memory context. */
-extern int	durable_list_names(DurablePlan *plan, DurableListName **lists);
-
-/* Such a plan for a table: hops from queue to queue along its index. */
-#define DURABLE_LIST_NAMES_SQL(table) \
-	"WITH RECURSIVE hop AS (" \
-	" (SELECT f.namespace, f.queue FROM " table " f" \
-	"  ORDER BY f.namespace, f.queue LIMIT 1)" \
-	" UNION ALL" \
-	" SELECT n.namespace, n.queue FROM hop CROSS JOIN LATERAL (" \
-	"  SELECT f.namespace, f.queue FROM " table " f" \
-	"  WHERE ROW(f.namespace, f.queue) OPERATOR(pg_catalog.>) ROW(hop.namespace, hop.queue)" \
-	"  ORDER BY f.namespace, f.queue LIMIT 1) n)" \
-	" SELECT hop.namespace, hop.queue FROM hop"
+/* All of them, by the index of such lists; how many, in the current memory context. The
+ * columns are those of namespace and queue in the table. */
+extern int	durable_list_names(DurableRel table, DurableRel index, int namespace, int queue,
+							   DurableListName **lists);
 
 #endif							/* DURABLE_STORE_DUE_H */

@@ -396,13 +396,8 @@ durable_lease_sessions(Snapshot snapshot, DurableLease **leases)
 	return n;
 }
 
-static DurablePlan lists_plan = {
-	.name = "queues with leases",
-	.sql = DURABLE_LIST_NAMES_SQL("durable.lease"),
-};
-
 int
 durable_lease_lists(DurableListName **lists)
 {
-	return durable_list_names(&lists_plan, lists);
+	return durable_list_names(REL_LEASE, IDX_LEASE_UNTIL, LEASE_NAMESPACE, LEASE_QUEUE, lists);
 }

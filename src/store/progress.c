@@ -91,6 +91,20 @@ durable_progress_last(int64 id, TimestampTz *at)
 	return found;
 }
 
+bool
+durable_progress_exists(void)
+{
+	DurableProbe probe;
+	DurableRow	row;
+	bool		found;
+
+	durable_probe_open(&probe, REL_TASK_PROGRESS, IDX_PROGRESS_PKEY, durable_snapshot_push(), 0);
+	found = durable_probe_find(&probe, NULL, &row);
+	durable_probe_close(&probe);
+	durable_snapshot_pop();
+	return found;
+}
+
 static DurablePlan expire_plan = {
 	.name = "expire progress",
 	.sql =

@@ -21,6 +21,9 @@ extern void durable_progress_store(int64 id, TimestampTz at, void *progress,
 /* When the last one was; false: there is none. */
 extern bool durable_progress_last(int64 id, TimestampTz *at);
 
+/* Whether any heartbeat is stored. */
+extern bool durable_progress_exists(void);
+
 /* Deletes heartbeats of tasks that are settled; between durable_plan_begin()
  * and _end(). How many. */
 extern uint64 durable_progress_expire(int max);

@@ -11,11 +11,13 @@
 #include "postgres.h"
 
 #include "catalog/pg_type_d.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/plan.h"
+#include "store/hop.h"
 #include "store/result.h"
 #include "store/task.h"
 
@@ -81,6 +83,36 @@ durable_result_exists(text *namespace, text *task_id)
 	durable_probe_close(&probe);
 	durable_snapshot_pop();
 	return found;
+}
+
+bool
+durable_result_remove(text *namespace, text *task_id)
+{
+	Datum		keys[2] = {PointerGetDatum(namespace), PointerGetDatum(task_id)};
+	TM_Result	result = TM_Updated;
+
+	/* a claim of results replaces the row: look again */
+	while (result == TM_Updated)
+	{
+		DurableProbe probe;
+		DurableRow	row;
+
+		CHECK_FOR_INTERRUPTS();
+		result = TM_Deleted;
+		durable_probe_open(&probe, REL_TASK_RESULT, IDX_RESULT_TASK_ID,
+						   durable_snapshot_push(), 2);
+		if (durable_probe_find(&probe, keys, &row))
+		{
+			DurableWriter writer;
+
+			durable_writer_open(&writer, REL_TASK_RESULT);
+			result = durable_writer_delete(&writer, &row.tid, true);
+			durable_writer_close(&writer);
+		}
+		durable_probe_close(&probe);
+		durable_snapshot_pop();
+	}
+	return result == TM_Ok;
 }
 
 /* One look-up per name keeps the index order; a name's surplus candidates stay
@@ -183,6 +215,20 @@ durable_result_unclaim(int64 lease_id, ArrayType *ids)
 
 /* Hops from name to name along the index of unread results, so that the cost
  * follows what is deleted and not what is kept. */
+bool
+durable_result_is_old(TimestampTz before)
+{
+	DurableHop	hop;
+	DurableRow	row;
+	bool		old = false;
+
+	durable_hop_open(&hop, REL_TASK_RESULT, IDX_RESULT_UNREAD, RESULT_NAMESPACE, RESULT_NAME);
+	while (!old && durable_hop_next(&hop, &row))
+		old = DatumGetTimestampTz(row.values[RESULT_FINISHED_AT]) < before;
+	durable_hop_close(&hop);
+	return old;
+}
+
 static DurablePlan expire_plan = {
 	.name = "expire results",
 	.sql =

@@ -58,8 +58,14 @@ typedef struct DurableOutcome
 extern void durable_result_of(const DurableRow *task, const DurableOutcome *outcome,
 							  TimestampTz finished_at, DurableRow *result);
 
+/* Whether an unread result finished before; a look at the oldest of each name. */
+extern bool durable_result_is_old(TimestampTz before);
+
 /* Whether an unread result has this id, as of the latest commit. */
 extern bool durable_result_exists(text *namespace, text *task_id);
+
+/* Deletes it, whoever has it in hand; waits for them. false: there is none. */
+extern bool durable_result_remove(text *namespace, text *task_id);
 
 /*
  * The statements below run between durable_plan_begin() and _end(); rows are

@@ -101,6 +101,12 @@ durable_task_is(const DurableRow *row, const char *kind)
 }
 
 bool
+durable_task_was_replaced(const DurableRow *row)
+{
+	return !row->nulls[TASK_REPLACED] && DatumGetBool(row->values[TASK_REPLACED]);
+}
+
+bool
 durable_task_held_by(const DurableRow *row, int64 lease)
 {
 	return row->nulls[TASK_LAST_LEASE] ||
@@ -169,7 +175,7 @@ static DurablePlan orphan_plan = {
 	"WITH gone AS (DELETE FROM durable.lease),"
 	" next AS (SELECT pg_catalog.nextval('durable.lease_seq') AS lease),"
 	" unread AS (UPDATE durable.task_result SET lease_id = NULL WHERE lease_id IS NOT NULL),"
-	" orphan AS (UPDATE durable.task t SET last_lease = next.lease FROM next"
+	" orphan AS (UPDATE durable.task t SET last_lease = next.lease, replaced = NULL FROM next"
 	"  WHERE NOT EXISTS (SELECT FROM durable.task_ready r"
 	"   WHERE r.namespace OPERATOR(pg_catalog.=) t.namespace"
 	"   AND r.queue OPERATOR(pg_catalog.=) t.queue"

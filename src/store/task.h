@@ -39,6 +39,7 @@ enum
 	TASK_ERROR,
 	TASK_HEADERS,
 	TASK_INPUT,
+	TASK_REPLACED,
 	TASK_LIMITER,
 	TASK_LIMITER_KEY,
 	TASK_COLUMNS
@@ -55,6 +56,8 @@ extern bool durable_task_find(DurableProbe *by_id, DurableProbe *by_task_id,
 extern bool durable_task_find_number(DurableProbe *by_id, int64 id, DurableRow *row);
 /* whether it is of this kind: task, step or turn */
 extern bool durable_task_is(const DurableRow *row, const char *kind);
+/* whether its row was replaced while it was claimed, and has not been handed out since */
+extern bool durable_task_was_replaced(const DurableRow *row);
 /* whether a lease that lists the task still holds it */
 extern bool durable_task_held_by(const DurableRow *row, int64 lease);
 /* how many of these (ascending) it holds */

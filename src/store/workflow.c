@@ -30,6 +30,15 @@ enum
 	WORKFLOW_QUEUE,
 	WORKFLOW_TAGS,
 	WORKFLOW_INPUT_CHECK,
+	WORKFLOW_SINGLETON_KEY,
+	WORKFLOW_SINGLETON_LIMIT,
+	WORKFLOW_SINGLETON_MAX_QUEUED,
+	WORKFLOW_CONCURRENCY_KEY,
+	WORKFLOW_CONCURRENCY_LIMIT,
+	WORKFLOW_TURN_SILENCE,
+	WORKFLOW_ON_ERROR,
+	WORKFLOW_DEAD_LETTER_WORKFLOW,
+	WORKFLOW_REQUIRES,
 	WORKFLOW_COLUMNS
 };
 
@@ -64,6 +73,18 @@ text_column(const DurableRow *row, int column)
 	return row->nulls[column] ? NULL : DatumGetTextPCopy(row->values[column]);
 }
 
+static void *
+varlena_column(const DurableRow *row, int column)
+{
+	return row->nulls[column] ? NULL : PG_DETOAST_DATUM_COPY(row->values[column]);
+}
+
+static int
+int_column(const DurableRow *row, int column, int if_null)
+{
+	return row->nulls[column] ? if_null : DatumGetInt32(row->values[column]);
+}
+
 static Interval *
 interval_column(const DurableRow *row, int column)
 {
@@ -89,6 +110,15 @@ workflow_from_row(const DurableRow *row, DurableWorkflow *workflow)
 	workflow->queue = DatumGetTextPCopy(row->values[WORKFLOW_QUEUE]);
 	workflow->tags = DatumGetArrayTypePCopy(row->values[WORKFLOW_TAGS]);
 	workflow->input_check = text_column(row, WORKFLOW_INPUT_CHECK);
+	workflow->singleton_key = varlena_column(row, WORKFLOW_SINGLETON_KEY);
+	workflow->singleton_limit = int_column(row, WORKFLOW_SINGLETON_LIMIT, 0);
+	workflow->singleton_max_queued = int_column(row, WORKFLOW_SINGLETON_MAX_QUEUED, -1);
+	workflow->concurrency_key = varlena_column(row, WORKFLOW_CONCURRENCY_KEY);
+	workflow->concurrency_limit = int_column(row, WORKFLOW_CONCURRENCY_LIMIT, -1);
+	workflow->turn_silence = interval_column(row, WORKFLOW_TURN_SILENCE);
+	workflow->on_error = varlena_column(row, WORKFLOW_ON_ERROR);
+	workflow->dead_letter_workflow = text_column(row, WORKFLOW_DEAD_LETTER_WORKFLOW);
+	workflow->requires = varlena_column(row, WORKFLOW_REQUIRES);
 }
 
 /* Whether every character is a digit; leading zeros are skipped. */
@@ -264,16 +294,26 @@ static DurablePlan workflow_store_plan = {
 	.name = "store workflow",
 	.sql =
 	"INSERT INTO durable.workflow AS w (namespace, name, version, owner, registered_at,"
-	" atomic, body, queue, tags, input_check)"
-	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7, $9)"
+	" atomic, body, queue, tags, input_check, singleton_key, singleton_limit,"
+	" singleton_max_queued, concurrency_key, concurrency_limit, turn_silence, on_error,"
+	" dead_letter_workflow, requires)"
+	" VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp(), $8, $5, $6, $7, $9, $10, $11,"
+	" $12, $13, $14, $15, $16, $17, $18)"
 	" ON CONFLICT ON CONSTRAINT workflow_pkey DO UPDATE SET"
 	" owner = excluded.owner, registered_at = excluded.registered_at, atomic = excluded.atomic,"
 	" body = excluded.body, queue = excluded.queue, tags = excluded.tags,"
-	" input_check = excluded.input_check"
+	" input_check = excluded.input_check, singleton_key = excluded.singleton_key,"
+	" singleton_limit = excluded.singleton_limit,"
+	" singleton_max_queued = excluded.singleton_max_queued,"
+	" concurrency_key = excluded.concurrency_key,"
+	" concurrency_limit = excluded.concurrency_limit, turn_silence = excluded.turn_silence,"
+	" on_error = excluded.on_error, dead_letter_workflow = excluded.dead_letter_workflow,"
+	" requires = excluded.requires"
 	" WHERE w.owner OPERATOR(pg_catalog.=) excluded.owner OR " OWNER_IS_GONE("w"),
-	.nargs = 9,
+	.nargs = 18,
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID, REGROLEOID, TEXTOID, TEXTOID, TEXTARRAYOID, BOOLOID,
-	TEXTOID},
+		TEXTOID, JSONPATHOID, INT4OID, INT4OID, JSONPATHOID, INT4OID, INTERVALOID, JSONBOID,
+	TEXTOID, TEXTARRAYOID},
 };
 
 bool
@@ -284,11 +324,18 @@ durable_workflow_store(const DurableWorkflow *workflow)
 		PointerGetDatum(workflow->version), ObjectIdGetDatum(workflow->owner),
 		PointerGetDatum(workflow->body), PointerGetDatum(workflow->queue),
 		PointerGetDatum(workflow->tags), BoolGetDatum(workflow->atomic),
-		PointerGetDatum(workflow->input_check)
+		PointerGetDatum(workflow->input_check), PointerGetDatum(workflow->singleton_key),
+		Int32GetDatum(workflow->singleton_limit), Int32GetDatum(workflow->singleton_max_queued),
+		PointerGetDatum(workflow->concurrency_key), Int32GetDatum(workflow->concurrency_limit),
+		PointerGetDatum(workflow->turn_silence), PointerGetDatum(workflow->on_error),
+		PointerGetDatum(workflow->dead_letter_workflow), PointerGetDatum(workflow->requires)
 	};
 	char	   *nulls = nulls_of(values, lengthof(values), 8);
 
 	nulls[4] = workflow->body == NULL ? 'n' : ' ';
+	nulls[10] = workflow->singleton_key == NULL ? 'n' : ' ';
+	nulls[11] = workflow->singleton_max_queued < 0 ? 'n' : ' ';
+	nulls[13] = workflow->concurrency_limit < 0 ? 'n' : ' ';
 	return run_once(&workflow_store_plan, values, nulls) > 0;
 }
 

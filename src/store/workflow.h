@@ -25,6 +25,15 @@ typedef struct DurableWorkflow
 	text	   *queue;
 	ArrayType  *tags;
 	text	   *input_check;	/* as body, or NULL */
+	void	   *singleton_key;	/* jsonpath; this and what follows: NULL or 0 when not given */
+	int			singleton_limit;
+	int			singleton_max_queued;	/* -1: no bound */
+	void	   *concurrency_key;	/* jsonpath */
+	int			concurrency_limit;	/* -1: none */
+	Interval   *turn_silence;
+	void	   *on_error;		/* jsonb */
+	text	   *dead_letter_workflow;
+	ArrayType  *requires;
 } DurableWorkflow;
 
 /* version NULL: the newest, numbers by value, other texts after them */

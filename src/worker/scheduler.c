@@ -25,13 +25,14 @@
 #include "base/extension_state.h"
 #include "base/guc.h"
 #include "base/wakeup.h"
-#include "engine/maintain.h"
+#include "engine/sweep.h"
 #include "store/pause.h"
+#include "store/sweep.h"
 #include "worker/demand.h"
 #include "worker/process.h"
 #include "worker/scheduler.h"
 
-/* What one pass moves; it stays locked until the pass commits. */
+/* What one part of a pass moves; it stays locked until the part commits. */
 #define PASS_TASKS 500
 
 /* What somebody else holds is looked at again. */
@@ -45,6 +46,15 @@
 #define OLD_US USECS_PER_MINUTE
 #define OLD_ROWS 10000
 
+/* One part of the sweep. A part that fails is tried again ever more rarely, and
+ * concerns no other. */
+typedef struct Part
+{
+	int			failures;		/* in a row; the launcher's back-off applies */
+	int			code;			/* of the last one, which was logged */
+	TimestampTz next_try;
+} Part;
+
 typedef struct Schedule
 {
 	MemoryContext context;		/* of one pass */
@@ -54,6 +64,9 @@ typedef struct Schedule
 	TimestampTz next_demand;	/* when executors are looked at again by itself */
 	bool		paused;
 	bool		looked;			/* once at least */
+	bool		dead;			/* claims of sessions that are gone are to be looked for */
+	bool		failures_noted;
+	Part		parts[DURABLE_PARTS];
 } Schedule;
 
 static void
@@ -110,38 +123,174 @@ begin(Schedule *schedule)
 	durable_launcher_wake();
 }
 
+/* In a transaction: with it the note is lost. */
+static void
+note_success(Schedule *schedule, int nr)
+{
+	if (!schedule->failures_noted)
+		return;
+	durable_sweep_note_success(durable_parts[nr].name);
+	schedule->failures_noted = durable_sweep_any_failure();
+}
+
+/* The same error is logged once; what it is about is in durable.sweep_failure. */
+static void
+note_failure(Schedule *schedule, int nr, ErrorData *error)
+{
+	Part	   *part = &schedule->parts[nr];
+
+	if (part->failures++ == 0 || part->code != error->sqlerrcode)
+		ereport(WARNING,
+				errcode(error->sqlerrcode),
+				errmsg("durable cannot look after a part of its work: %s", durable_parts[nr].name),
+				errdetail_internal("%s", error->message),
+				errhint("It is tried again, ever more rarely; durable.health() tells whether it still fails."),
+				error->context == NULL ? 0 : errcontext("%s", error->context));
+	part->code = error->sqlerrcode;
+	part->next_try = GetCurrentTimestamp() + durable_process_backoff(part->failures);
+	PG_TRY();
+	{
+		durable_process_begin_transaction();
+		durable_sweep_note_failure(durable_parts[nr].name, error);
+		CommitTransactionCommand();
+		schedule->failures_noted = true;
+	}
+	PG_CATCH();
+	{
+		/* it is in the log */
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+	}
+	PG_END_TRY();
+}
+
+/* The error that ended the transaction, which is over; leaves when there is nothing to do
+ * in this database any more. */
+static ErrorData *
+take_error(MemoryContext context)
+{
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	AbortOutOfAnyTransaction();
+	durable_process_begin_transaction();
+	if (!durable_extension_exists())
+		durable_process_leave(END_NO_EXTENSION);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return error;
+}
+
+/* In a transaction of its own; false: it failed. No lock on a whole table keeps it, and
+ * with it the parts that come after it, for long. */
+static bool
+do_part(Schedule *schedule, int nr, DurableSweep *sweep)
+{
+	DurableSweep before = *sweep;
+	volatile bool done = false;
+
+	SetConfigOption("lock_timeout", DURABLE_PART_PATIENCE, PGC_SUSET, PGC_S_OVERRIDE);
+	PG_TRY();
+	{
+		durable_process_begin_transaction();
+		MemoryContextSwitchTo(schedule->context);
+		durable_parts[nr].run(sweep);
+		note_success(schedule, nr);
+		CommitTransactionCommand();
+		schedule->parts[nr].failures = 0;
+		done = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error = take_error(schedule->context);
+
+		*sweep = before;
+		note_failure(schedule, nr, error);
+	}
+	PG_END_TRY();
+	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContextReset(schedule->context);
+	return done;
+}
+
+/* When this part has to be looked at again, by the engine's clock. */
+static TimestampTz
+look_at_part(Schedule *schedule, int nr)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Part	   *part = &schedule->parts[nr];
+	DurableSweep sweep;
+
+	part->next_try = Min(part->next_try, now + USECS_PER_MINUTE);
+	durable_sweep_begin(&sweep, PASS_TASKS);
+	if (part->failures > 0 && part->next_try > now)
+		return sweep.now + (part->next_try - now);
+	sweep.slowly = true;
+	sweep.dead = schedule->dead;
+	if (!do_part(schedule, nr, &sweep))
+		return sweep.now + (part->next_try - GetCurrentTimestamp());
+	if (sweep.next > sweep.now)
+		return sweep.next;
+	for (int i = 0; i < COUNTS; i++)
+	{
+		if (sweep.counts[i] > 0)
+			return sweep.now;
+	}
+	return sweep.now + HELD_US;
+}
+
 /* Whether there is more. */
 static bool
-move_what_is_due(Schedule *schedule, bool dead)
+move_what_is_due(Schedule *schedule)
 {
-	TimestampTz now = durable_clock_now();
-	DurableMaintained done = {0};
+	bool		failed = false;
 
 	durable_process_begin_transaction();
 	check_database(schedule);
-	MemoryContextSwitchTo(schedule->context);
-	if (dead)
-		done.taken_over += durable_take_over_dead(now);
-	schedule->due = durable_maintain_all(now, PASS_TASKS, true, &done);
 	CommitTransactionCommand();
-	MemoryContextReset(schedule->context);
-	if (done.promoted + done.taken_over + done.rounds + done.timed_out + done.fired == 0 && schedule->due <= now)
-		schedule->due = now + HELD_US;
-	return schedule->due <= now;
+	schedule->due = DT_NOEND;
+	for (int nr = 0; nr < DURABLE_PARTS; nr++)
+	{
+		if (!durable_parts[nr].old)
+			schedule->due = Min(schedule->due, look_at_part(schedule, nr));
+		failed = failed || schedule->parts[nr].failures > 0;
+	}
+	schedule->dead = schedule->dead && failed;
+	return schedule->due <= durable_clock_now();
+}
+
+static bool
+has_filled(const DurableSweep *sweep)
+{
+	for (int i = 0; i < COUNTS; i++)
+	{
+		if (sweep->counts[i] >= sweep->max)
+			return true;
+	}
+	return false;
 }
 
 static void
 delete_what_is_old(Schedule *schedule)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	int64		counts[3] = {0};
 
 	if (now < schedule->next_old)
 		return;
-	durable_process_begin_transaction();
-	durable_maintain_old(durable_clock_now(), OLD_ROWS, &counts[0], &counts[1], &counts[2]);
-	CommitTransactionCommand();
-	schedule->next_old = Max(counts[0], counts[1]) >= OLD_ROWS ? now : now + OLD_US;
+	schedule->next_old = now + OLD_US;
+	for (int nr = 0; nr < DURABLE_PARTS; nr++)
+	{
+		DurableSweep sweep;
+
+		if (!durable_parts[nr].old)
+			continue;
+		durable_sweep_begin(&sweep, OLD_ROWS);
+		if (do_part(schedule, nr, &sweep) && has_filled(&sweep))
+			schedule->next_old = now;
+	}
 }
 
 /* A clock that was put back does not put off the nets. */
@@ -173,8 +322,10 @@ look(Schedule *schedule)
 	reasons = durable_scheduler_begin();
 	if (timely)
 	{
-		more = move_what_is_due(schedule,
-								!schedule->looked || (reasons & SCHEDULER_LOOK_DEAD) != 0);
+		/* others may have noted something meanwhile */
+		schedule->failures_noted = schedule->failures_noted || net;
+		schedule->dead = schedule->dead || !schedule->looked || (reasons & SCHEDULER_LOOK_DEAD) != 0;
+		more = move_what_is_due(schedule);
 		delete_what_is_old(schedule);
 		schedule->looked = true;
 		schedule->next_net = GetCurrentTimestamp() + NET_US;
@@ -202,21 +353,11 @@ sleep_time(const Schedule *schedule)
 	return us <= 0 ? 0 : (long) (us / 1000.0 + 0.999);
 }
 
+/* An error that is not of a part: the launcher starts another scheduler, after a while. */
 static void
 recover(void)
 {
-	ErrorData  *error;
-
-	MemoryContextSwitchTo(TopMemoryContext);
-	error = CopyErrorData();
-	FlushErrorState();
-	AbortOutOfAnyTransaction();
-	durable_process_begin_transaction();
-	if (!durable_extension_exists())
-		durable_process_leave(END_NO_EXTENSION);
-	CommitTransactionCommand();
-	/* the launcher starts another one, after a while */
-	ThrowErrorData(error);
+	ThrowErrorData(take_error(TopMemoryContext));
 }
 
 void

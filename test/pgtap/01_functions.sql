@@ -6,7 +6,7 @@
 SET IntervalStyle = postgres;
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(19);
+SELECT plan(20);
 
 CREATE TEMP TABLE contract (name text, kind "char", volatility "char", result text, arguments text[]);
 INSERT INTO contract VALUES
@@ -15,12 +15,16 @@ INSERT INTO contract VALUES
 		'queue text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text', 'priority integer DEFAULT 0',
 		'run_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'max_attempts integer DEFAULT 1',
 		'backoff interval DEFAULT ''00:00:00''::interval', 'backoff_max interval DEFAULT NULL::interval', 'headers jsonb DEFAULT NULL::jsonb',
-		'backoff_kind text DEFAULT NULL::text', 'jitter boolean DEFAULT false', 'limiter text DEFAULT NULL::text', 'fairness_key text DEFAULT NULL::text']),
+		'backoff_kind text DEFAULT NULL::text', 'jitter boolean DEFAULT false', 'limiter text DEFAULT NULL::text', 'fairness_key text DEFAULT NULL::text',
+		'on_conflict text DEFAULT NULL::text', 'debounce interval DEFAULT NULL::interval', 'debounce_max interval DEFAULT NULL::interval',
+		'throttle interval DEFAULT NULL::interval']),
 	('dispatch_many', 'f', 'v', 'SETOF text', ARRAY['name text', 'inputs jsonb[]', 'queue text DEFAULT NULL::text',
 		'namespace text DEFAULT NULL::text', 'priority integer DEFAULT 0',
 		'run_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'max_attempts integer DEFAULT 1',
 		'backoff interval DEFAULT ''00:00:00''::interval', 'backoff_max interval DEFAULT NULL::interval', 'headers jsonb DEFAULT NULL::jsonb',
-		'backoff_kind text DEFAULT NULL::text', 'jitter boolean DEFAULT false', 'task_ids text[] DEFAULT NULL::text[]', 'limiter text DEFAULT NULL::text', 'fairness_key text DEFAULT NULL::text']),
+		'backoff_kind text DEFAULT NULL::text', 'jitter boolean DEFAULT false', 'task_ids text[] DEFAULT NULL::text[]', 'limiter text DEFAULT NULL::text', 'fairness_key text DEFAULT NULL::text',
+		'on_conflict text DEFAULT NULL::text', 'debounce interval DEFAULT NULL::interval', 'debounce_max interval DEFAULT NULL::interval',
+		'throttle interval DEFAULT NULL::interval']),
 	('cancel_task', 'f', 'v', 'boolean', ARRAY['task_id text', 'namespace text DEFAULT NULL::text']),
 	('claim_results', 'f', 'v', 'SETOF record', ARRAY['names text[]', 'max_results integer DEFAULT 100',
 		'lease interval DEFAULT ''00:00:30''::interval', 'namespace text DEFAULT NULL::text']),
@@ -44,7 +48,11 @@ INSERT INTO contract VALUES
 		'INOUT tasks jsonb DEFAULT NULL::jsonb', 'history integer DEFAULT NULL::integer']),
 	-- workflows: definitions
 	('register_workflow', 'f', 'v', 'void', ARRAY['name text', 'body text DEFAULT NULL::text', 'version text DEFAULT ''1''::text', 'namespace text DEFAULT NULL::text',
-		'tags text[] DEFAULT ''{}''::text[]', 'queue text DEFAULT NULL::text', 'input_check text DEFAULT NULL::text', 'atomic boolean DEFAULT false']),
+		'tags text[] DEFAULT ''{}''::text[]', 'queue text DEFAULT NULL::text', 'input_check text DEFAULT NULL::text',
+		'singleton_key jsonpath DEFAULT NULL::jsonpath', 'singleton_limit integer DEFAULT 1', 'singleton_max_queued integer DEFAULT NULL::integer',
+		'concurrency_key jsonpath DEFAULT NULL::jsonpath', 'concurrency_limit integer DEFAULT NULL::integer', 'turn_silence interval DEFAULT NULL::interval',
+		'on_error jsonb DEFAULT NULL::jsonb', 'dead_letter_workflow text DEFAULT NULL::text', 'requires text[] DEFAULT ''{}''::text[]',
+		'atomic boolean DEFAULT false']),
 	('unregister_workflow', 'f', 'v', 'integer', ARRAY['name text', 'version text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
 	('register_handler', 'f', 'v', 'void', ARRAY['name text', 'handler text', 'namespace text DEFAULT NULL::text',
 		'input_check text DEFAULT NULL::text', 'output_check text DEFAULT NULL::text', 'retries integer DEFAULT NULL::integer',
@@ -54,10 +62,14 @@ INSERT INTO contract VALUES
 	-- runs
 	('start', 'f', 'v', 'text', ARRAY['workflow text', 'input jsonb DEFAULT NULL::jsonb', 'run_id text DEFAULT NULL::text', 'version text DEFAULT NULL::text',
 		'namespace text DEFAULT NULL::text', 'tags text[] DEFAULT ''{}''::text[]', 'priority integer DEFAULT 0',
-		'start_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'search_attributes jsonb DEFAULT NULL::jsonb', 'headers jsonb DEFAULT NULL::jsonb']),
+		'start_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'search_attributes jsonb DEFAULT NULL::jsonb', 'headers jsonb DEFAULT NULL::jsonb',
+		'on_conflict text DEFAULT NULL::text', 'debounce interval DEFAULT NULL::interval', 'debounce_max interval DEFAULT NULL::interval',
+		'throttle interval DEFAULT NULL::interval']),
 	('start_many', 'f', 'v', 'SETOF text', ARRAY['workflow text', 'inputs jsonb[]', 'run_ids text[] DEFAULT NULL::text[]', 'version text DEFAULT NULL::text',
 		'namespace text DEFAULT NULL::text', 'tags text[] DEFAULT ''{}''::text[]', 'priority integer DEFAULT 0',
-		'start_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'search_attributes jsonb DEFAULT NULL::jsonb', 'headers jsonb DEFAULT NULL::jsonb']),
+		'start_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'search_attributes jsonb DEFAULT NULL::jsonb', 'headers jsonb DEFAULT NULL::jsonb',
+		'on_conflict text DEFAULT NULL::text', 'debounce interval DEFAULT NULL::interval', 'debounce_max interval DEFAULT NULL::interval',
+		'throttle interval DEFAULT NULL::interval']),
 	('cancel', 'f', 'v', 'text', ARRAY['run_id text', 'reason text DEFAULT NULL::text']),
 	('redispatch', 'f', 'v', 'integer', ARRAY['run_id text']),
 	('requeue', 'f', 'v', 'text', ARRAY['run_id text']),
@@ -154,6 +166,11 @@ INSERT INTO contract VALUES
 	('limiter_usage', 'f', 's', 'record', ARRAY['namespace text', 'name text']),
 	('resume_queue', 'f', 'v', 'boolean', ARRAY['queue text', 'namespace text DEFAULT NULL::text']),
 	('sweep', 'f', 'v', 'jsonb', ARRAY['max_work integer DEFAULT 1000']),
+	('keep_sweeping', 'p', 'v', NULL, ARRAY['duration interval DEFAULT ''00:00:55''::interval', 'every interval DEFAULT ''00:00:05''::interval',
+		'max_work integer DEFAULT 1000', 'INOUT done jsonb DEFAULT NULL::jsonb']),
+	('schedule_sweeps', 'f', 'v', 'SETOF bigint', ARRAY['every text DEFAULT ''5 seconds''::text', 'jobs text[] DEFAULT NULL::text[]']),
+	('unschedule_sweeps', 'f', 'v', 'integer', '{}'),
+	('health', 'f', 'v', 'SETOF record', ARRAY['thresholds jsonb DEFAULT ''{}''::jsonb']),
 	('activate', 'f', 'v', 'bigint', '{}'),
 	('grant_usage', 'f', 'v', 'void', ARRAY['role regrole', 'namespace text DEFAULT ''default''::text',
 		'privileges text[] DEFAULT ''{start,signal,work,read}''::text[]']),
@@ -161,7 +178,8 @@ INSERT INTO contract VALUES
 		'privileges text[] DEFAULT ''{start,signal,work,read,manage}''::text[]']);
 -- parts of the extension that are nobody's API
 CREATE TEMP TABLE internal (name text);
-INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed');
+INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed'), ('cron_jobs'), ('cron_function'), ('cron_database'), ('cron_place'), ('cron_kinds'),
+	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active');
 
 CREATE TEMP VIEW procs AS
 SELECT p.oid, p.proname::text AS name, p.prokind, p.provolatile, pg_get_function_result(p.oid) AS result,
@@ -197,6 +215,7 @@ SELECT is(pg_temp.out_columns('task_status'),
 	'heartbeat_at timestamp with time zone', 'columns of task_status');
 SELECT is(pg_temp.out_columns('queue_depth'), 'ready bigint, claimed bigint, delayed bigint, parked bigint, oldest_ready interval', 'columns of queue_depth');
 SELECT is(pg_temp.out_columns('scan_hints'), 'preloaded boolean, checks bigint, rescued bigint', 'columns of scan_hints');
+SELECT is(pg_temp.out_columns('health'), 'name text, level text, value double precision, unit text, hint text, detail jsonb', 'columns of health');
 
 -- the rules for all of them
 SELECT is_empty('SELECT name FROM procs WHERE obj_description(oid, ''pg_proc'') IS NULL', 'every function has a comment');

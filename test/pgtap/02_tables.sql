@@ -6,13 +6,13 @@ SET client_min_messages = warning;
 BEGIN;
 SELECT plan(57);
 
-SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'lease', 'limiter', 'limiter_blocked', 'limiter_freed', 'limiter_key', 'limiter_queue', 'limiter_slot', 'limiter_state', 'limiter_tick', 'limiter_turn', 'namespace_access', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'task', 'task_deadline', 'task_delayed', 'task_limited', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
+SELECT tables_are('durable', ARRAY['checkpoint', 'handler', 'identity', 'last_sweep', 'lease', 'limiter', 'limiter_blocked', 'limiter_freed', 'limiter_key', 'limiter_queue', 'limiter_slot', 'limiter_state', 'limiter_tick', 'limiter_turn', 'namespace_access', 'queue', 'run', 'run_log', 'schedule', 'signal_buffer', 'sweep_failure', 'task', 'task_deadline', 'task_delayed', 'task_limited', 'task_progress', 'task_ready', 'task_result', 'waiter', 'worker_pause', 'workflow']);
 SELECT sequences_are('durable', ARRAY['lease_seq', 'limiter_seq', 'task_seq']);
-SELECT views_are('durable', ARRAY['limiters', 'schedules']);
+SELECT views_are('durable', ARRAY['limiters', 'queues', 'schedules']);
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL $$,
 	'every table has a comment');
-SELECT is((SELECT reloptions FROM pg_class WHERE oid = 'durable.schedules'::regclass), ARRAY['security_invoker=true'], 'the view reads with the caller''s rights');
-SELECT ok((SELECT 'security_invoker=true' = ANY (reloptions) FROM pg_class WHERE oid = 'durable.limiters'::regclass), 'and so does this');
+SELECT is((SELECT reloptions FROM pg_class WHERE oid = 'durable.schedules'::regclass), ARRAY['security_invoker=true'], 'the view schedules reads with the caller''s rights');
+SELECT ok((SELECT 'security_invoker=true' = ANY (reloptions) FROM pg_class WHERE oid = 'durable.limiters'::regclass), 'and so does the view limiters');
 SELECT is_empty($$ SELECT relname FROM pg_class WHERE relnamespace = 'durable'::regnamespace AND relkind = 'r' AND relpersistence <> 'p' $$, 'every table is logged');
 
 -- pg_dump: the data of users, and nothing that only this server can mean
@@ -29,7 +29,8 @@ SELECT is_empty($$ SELECT attrelid::regclass, attname FROM pg_attribute a JOIN p
 SELECT is_empty($$ SELECT a.attrelid::regclass, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 	WHERE c.relnamespace = 'durable'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid = 'text'::regtype
 	  AND a.attcollation <> '"C"'::regcollation AND (c.relname, a.attname) NOT IN (('queue', 'paused_by'), ('limiter', 'paused_by'), ('workflow', 'body'), ('workflow', 'input_check'), ('handler', 'handler'),
-		('handler', 'input_check'), ('handler', 'output_check'), ('run_log', 'level'), ('run_log', 'message')) $$, 'every key is COLLATE "C"');
+		('handler', 'input_check'), ('handler', 'output_check'), ('run_log', 'level'), ('run_log', 'message'),
+		('sweep_failure', 'message'), ('sweep_failure', 'context')) $$, 'every key is COLLATE "C"');
 
 -- the indexes, which the C code relies on
 SELECT index_is_unique('durable', 'task', 'task_pkey');

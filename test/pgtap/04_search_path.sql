@@ -6,7 +6,7 @@
 \pset tuples_only on
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(38);
+SELECT plan(42);
 
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.set_traps() RETURNS int LANGUAGE plpgsql AS $$
@@ -64,6 +64,8 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('SELECT durable.dispatch(''a'')', 'dispatch, generated id'),
 	('SELECT durable.dispatch(''a'', task_id => ''later'', run_at => ''2999-01-01'')', 'dispatch, delayed'),
 	('SELECT durable.dispatch_many(''a'', ''{1,2}'', task_ids => ''{a2,a3}'')', 'dispatch_many'),
+	('SELECT durable.dispatch(''a'', ''{"n": 1}'', ''later'', debounce => ''1 hour'', debounce_max => ''2 hours'')', 'dispatch, debounced'),
+	('SELECT durable.dispatch_many(''a'', ''{1,2}'', task_ids => ''{a2,a3}'', on_conflict => ''replace'')', 'dispatch_many, replacing'),
 	('SELECT durable.task_status(''a1'')', 'task_status'),
 	('SELECT durable.task_status(''~1'')', 'task_status of a generated id'),
 	('SELECT durable.queue_depth(''a'')', 'queue_depth'),
@@ -83,6 +85,8 @@ SELECT lives_ok(format('SELECT hostile(%L)', command), what) FROM (VALUES
 	('CALL durable.wait_for_work(''{a}'', ''0'')', 'wait_for_work'),
 	('CALL durable.wait_and_claim(''{a}'', timeout => ''0'')', 'wait_and_claim'),
 	('SELECT durable.sweep()', 'sweep'),
+	('SELECT durable.health(), (SELECT pg_catalog.count(*) FROM durable.queues)', 'health, queues'),
+	('SELECT durable.cron_jobs(''5 s'', ''1.6''), durable.cron_kinds(NULL), durable.unschedule_sweeps()', 'the jobs of pg_cron'),
 	('SELECT durable.engine_now()', 'engine_now'),
 	('SELECT durable.has_access(''default'', ''read''), durable.require_access(NULL, ''work'')', 'has_access, require_access'),
 	('SELECT durable.grant_usage(''pg_monitor''::pg_catalog.regrole, ''default'', ''{start,work,read,manage}'')', 'grant_usage'),

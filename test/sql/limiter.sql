@@ -219,6 +219,16 @@ SELECT usage('keys'), usage('two');
 SELECT (SELECT count(*) FROM durable.claim('{q}', 10000)), usage('keys'), usage('two');
 SELECT clean();
 
+-- replaced, while it waits and while it is claimed: the slot is that of what was claimed
+SELECT durable.register_limiter('l1', concurrency => 1), durable.register_limiter('l2', concurrency => 1);
+SELECT durable.dispatch('job', '1', 'r', 'q', limiter => 'l1'), durable.dispatch('job', '2', 'r', 'q', limiter => 'l2', on_conflict => 'replace');
+SELECT usage('l1'), usage('l2'), take('q'), usage('l2');
+SELECT durable.dispatch('job', '3', 'r', 'q', limiter => 'l1', on_conflict => 'replace'), usage('l1'), usage('l2');
+SELECT done('r'), usage('l1'), usage('l2'), take('q'), usage('l1');
+SELECT durable.dispatch('job', '4', 'r', 'q', on_conflict => 'replace'), done('r'), usage('l1'), take('q'), done('r');
+SELECT durable.dispatch('job', '5', 'r', 'q', limiter => 'l1', on_conflict => 'replace'), take('q'), usage('l1');
+SELECT durable.dispatch('job', '6', 'r', 'q', on_conflict => 'replace'), durable.cancel_task('r'), usage('l1');
+
 -- dropping
 SELECT put('last', 'one') \g /dev/null
 SELECT durable.drop_limiter('one');

@@ -265,9 +265,16 @@ SELECT durable.upsert_schedule('good', 'report', cron => '0 * * * *', paused => 
 SELECT owner = current_user::regrole AS mine FROM durable.schedule WHERE schedule_id = 'good';
 
 -- a run that cannot be started: noted, and the next window comes
+-- (nobody else can start one under such an id, but an earlier schedule of that name may have)
 SELECT durable.start('report', '"somebody else''s"', 'sched:good:' || extract(epoch FROM '2060-09-01 04:00'::timestamptz)::bigint * 1000, namespace => 'default');
+SELECT durable.start('report', run_id => 'sched:'), durable.start('report', run_id => 'schedule');
+SELECT durable.start_many('report', '{1,2}', '{scheduled,dlq:1}');
+SELECT durable.start('report', run_id => 'dlq:x');
+SELECT durable.start('report', run_id => 'Sched:x') || durable.start('report', run_id => 'dlq') || durable.start('report', run_id => 'sched') AS others;
 SELECT durable.register_workflow('other', 'report');
-SELECT durable.start('other', NULL, 'sched:good:' || extract(epoch FROM '2060-09-01 05:00'::timestamptz)::bigint * 1000);
+SELECT durable.start('report', '"somebody else''s"', 'x'), durable.start('other', NULL, 'y');
+UPDATE durable.run SET run_id = 'sched:good:' || extract(epoch FROM '2060-09-01 04:00'::timestamptz)::bigint * 1000 WHERE run_id = 'x';
+UPDATE durable.run SET run_id = 'sched:good:' || extract(epoch FROM '2060-09-01 05:00'::timestamptz)::bigint * 1000 WHERE run_id = 'y';
 DELETE FROM durable.schedule WHERE schedule_id <> 'good';
 SELECT at('2060-09-01 04:00');
 SELECT sweep();

@@ -88,7 +88,7 @@ my $holder = DurableTest::Session->new($node, dbname => 'one');
 my $sweeper = DurableTest::Session->new($node, dbname => 'one');
 $sweeper->query($year);
 $holder->query('BEGIN');
-$holder->query("SELECT durable.start('w', NULL, 'sched:held:$window')");
+$holder->query("INSERT INTO durable.run SELECT (jsonb_populate_record(r, jsonb_build_object('id', nextval('durable.task_seq'), 'run_id', 'sched:held:$window'))).* FROM durable.run r LIMIT 1");
 is($sweeper->query("SELECT durable.sweep() -> 'fired'"), 1, 'a taken run id holds up its own schedule only');
 is($sweeper->query('SELECT schedule_id, paused, last_error FROM durable.schedules WHERE last_window IS NULL'), 'held|f|', 'which is not over with');
 is($sweeper->query("SELECT durable.sweep() -> 'fired'"), 0, 'nor in the next sweep');
