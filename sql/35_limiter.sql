@@ -122,6 +122,7 @@ CREATE TABLE durable.limiter_state (
 	next_tick	bigint NOT NULL,
 	stamp		bigint NOT NULL,	-- of the last admission; grows
 	floor		bigint NOT NULL,	-- no key waits at a position before it
+	floor_task	bigint NOT NULL,	-- the newest task that was admitted by then
 	blocked		bigint NOT NULL,
 	running		int NOT NULL,
 	used		int NOT NULL,		-- of a fixed window

@@ -855,9 +855,12 @@ durable_admission_take(DurableAdmission *admission, text **queue)
 	durable_slot_insert(durable_tables_get(&admission->tables, TABLE_SLOT), id, &gate);
 	use_window(admission, visit);
 	state->running++;
-	state->stamp = Max(state->stamp + 1, admission->now);
+	state->stamp = Max(state->stamp + 1, DURABLE_STAMP(admission->now));
 	if (visit->limiter.by_key)
+	{
 		state->floor = Max(state->floor, candidate->turn.position);
+		state->floor_task = Max(state->floor_task, id);
+	}
 	candidate->key->state.running++;
 	candidate->key->state.served = state->stamp;
 	candidate->key->state.changed = visit->changed = true;

@@ -138,9 +138,11 @@ add_turn(DurableTables *tables, const DurableGate *gate, const DurableLimiter *l
 	{
 		DurableLimiterState state;
 
-		/* no key waits before this, so one that was never served comes first */
+		/* No key waits before the floor, so one that was never served comes first; and
+		 * those in the order of their tasks. Each needs a position of its own, or the
+		 * hint would stay at the first of them. */
 		durable_limiter_state_read(gate->limiter, GetActiveSnapshot(), &state);
-		turn.position = state.floor;
+		turn.position = state.floor + Min(Max(first - state.floor_task, 0), DURABLE_STAMP(USECS_PER_SEC));
 	}
 	durable_turn_row_insert(durable_tables_get(tables, TABLE_TURN), gate->limiter, &turn);
 }
@@ -327,7 +329,8 @@ durable_limiters_expire(TimestampTz now, int max)
 	{
 		if (!durable_limiter_try_lock(limiters[i]))
 			continue;
-		expired += durable_limiter_keys_expire(limiters[i], now - KEY_MEMORY_US, max);
+		expired += durable_limiter_keys_expire(limiters[i], DURABLE_STAMP(now - KEY_MEMORY_US),
+											   max);
 		if (durable_slots_mend(limiters[i]) > 0)
 			durable_limiter_wake(limiters[i], PG_INT32_MAX);
 	}

@@ -227,7 +227,7 @@ static DurablePlan reorder_plan = {
 	"WITH turns AS (DELETE FROM durable.limiter_turn"
 	"  WHERE list OPERATOR(pg_catalog.=) ($1::pg_catalog.text)),"
 	" blocked AS (DELETE FROM durable.limiter_blocked WHERE limiter OPERATOR(pg_catalog.=) $1),"
-	" state AS (UPDATE durable.limiter_state SET blocked = 0, floor = 0"
+	" state AS (UPDATE durable.limiter_state SET blocked = 0, floor = 0, floor_task = 0"
 	"  WHERE limiter OPERATOR(pg_catalog.=) $1),"
 	" keys AS (UPDATE durable.limiter_key SET blocked = 0"
 	"  WHERE limiter OPERATOR(pg_catalog.=) $1 AND blocked OPERATOR(pg_catalog.>) 0),"
@@ -236,7 +236,7 @@ static DurablePlan reorder_plan = {
 	"  WHERE w.limiter OPERATOR(pg_catalog.=) $1 GROUP BY w.queue, w.priority, w.key)"
 	" INSERT INTO durable.limiter_turn (\"position\", head, priority, list, queue, key)"
 	" SELECT CASE WHEN $2 THEN COALESCE((SELECT pg_catalog.max(k.served) FROM durable.limiter_key k"
-	"   WHERE k.limiter OPERATOR(pg_catalog.=) $1 AND k.key OPERATOR(pg_catalog.=) w.key), 0)"
+	"   WHERE k.limiter OPERATOR(pg_catalog.=) $1 AND k.key OPERATOR(pg_catalog.=) w.key), w.first)"
 	"  WHEN $3 THEN OPERATOR(pg_catalog.-) w.last ELSE w.first END,"
 	"  w.first, w.priority, $1::pg_catalog.text, w.queue, w.key FROM waiting w",
 	.nargs = 3,
@@ -264,7 +264,7 @@ static DurablePlan rebuild_plan = {
 	" e AS (DELETE FROM durable.limiter_tick), f AS (DELETE FROM durable.limiter_slot),"
 	" g AS (DELETE FROM durable.limiter_turn)"
 	" INSERT INTO durable.limiter_turn (\"position\", head, priority, list, queue, key)"
-	" SELECT CASE WHEN l.fairness OPERATOR(pg_catalog.=) 'key' THEN 0"
+	" SELECT CASE WHEN l.fairness OPERATOR(pg_catalog.=) 'key' THEN pg_catalog.min(w.id)"
 	"  WHEN l.ordering OPERATOR(pg_catalog.=) 'lifo' THEN OPERATOR(pg_catalog.-) pg_catalog.max(w.id)"
 	"  ELSE pg_catalog.min(w.id) END,"
 	"  pg_catalog.min(w.id), w.priority, w.limiter::pg_catalog.text, w.queue, w.key"

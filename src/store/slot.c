@@ -42,6 +42,7 @@ enum
 	STATE_NEXT_TICK,
 	STATE_STAMP,
 	STATE_FLOOR,
+	STATE_FLOOR_TASK,
 	STATE_BLOCKED,
 	STATE_RUNNING,
 	STATE_USED,
@@ -107,6 +108,7 @@ durable_limiter_state_read(int64 limiter, Snapshot snapshot, DurableLimiterState
 		state->seen_tick = state->next_tick;
 		state->stamp = DatumGetInt64(row.values[STATE_STAMP]);
 		state->floor = DatumGetInt64(row.values[STATE_FLOOR]);
+		state->floor_task = DatumGetInt64(row.values[STATE_FLOOR_TASK]);
 		state->blocked = DatumGetInt64(row.values[STATE_BLOCKED]);
 		state->running = DatumGetInt32(row.values[STATE_RUNNING]);
 		state->used = DatumGetInt32(row.values[STATE_USED]);
@@ -138,6 +140,7 @@ durable_limiter_state_write(DurableWriter *writer, int64 limiter, DurableLimiter
 	durable_row_set(&row, STATE_NEXT_TICK, Int64GetDatum(state->next_tick));
 	durable_row_set(&row, STATE_STAMP, Int64GetDatum(state->stamp));
 	durable_row_set(&row, STATE_FLOOR, Int64GetDatum(state->floor));
+	durable_row_set(&row, STATE_FLOOR_TASK, Int64GetDatum(state->floor_task));
 	durable_row_set(&row, STATE_BLOCKED, Int64GetDatum(state->blocked));
 	durable_row_set(&row, STATE_RUNNING, Int32GetDatum(state->running));
 	durable_row_set(&row, STATE_USED, Int32GetDatum(state->used));

@@ -16,6 +16,10 @@
 #include "base/walk.h"
 #include "store/gate.h"
 
+/* Stamps are times, in fractions of a microsecond: there is room between two of them for
+ * the keys that come in between, each with a position of its own. */
+#define DURABLE_STAMP(time) ((time) * INT64CONST(4096))
+
 /* What is counted of a limiter; all 0 before the first admission. */
 typedef struct DurableLimiterState
 {
@@ -29,6 +33,7 @@ typedef struct DurableLimiterState
 	int64		seen_tick;		/* next_tick when it was read: later ones are not seen */
 	int64		stamp;
 	int64		floor;
+	int64		floor_task;
 	int64		blocked;
 	int			running;
 	int			used;
