@@ -143,6 +143,14 @@ find_visit(DurableAdmission *admission, int64 limiter)
 	return NULL;
 }
 
+/* Nothing has its turn, and nothing was given back that could bring a blocked key back:
+ * then the limiter need not be looked at. Whoever changes its limits adds a turn. */
+static bool
+is_idle(int64 limiter, text *queue)
+{
+	return durable_turns_are_spent(limiter, queue) && durable_freed_is_spent(limiter);
+}
+
 static void
 add_source(DurableAdmission *admission, int64 limiter, text *queue)
 {
@@ -183,6 +191,8 @@ durable_admission_lock(text *namespace, text **queues, int nqueues, TimestampTz 
 
 		for (int j = 0; j < n; j++)
 		{
+			if (is_idle(limiters[j], queues[i]))
+				continue;
 			if (admission == NULL)
 			{
 				admission = palloc0(sizeof(DurableAdmission));

@@ -271,6 +271,29 @@ durable_limiter_leave_number(DurableTables *tables, int64 id)
 
 /* ------------------------------------------------------------ definitions -- */
 
+/* A turn with nothing behind it, in each queue: the next claim looks at the limiter,
+ * although nothing else has happened there, and drops it. */
+static void
+have_it_looked_at(int64 limiter)
+{
+	DurableTables tables;
+	text	   *namespace;
+	text	  **queues;
+	int			n = durable_limiter_queues(limiter, &namespace, &queues);
+
+	durable_tables_init(&tables);
+	for (int i = 0; i < n; i++)
+	{
+		DurableTurnRow turn = {
+			.position = FIRST_OF_ALL, .queue = queues[i], .key = cstring_to_text("")
+		};
+
+		durable_turn_row_insert(durable_tables_get(&tables, TABLE_TURN), limiter, &turn);
+	}
+	durable_tables_close(&tables);
+	CommandCounterIncrement();
+}
+
 bool
 durable_limiter_register(const DurableLimiterSpec *spec)
 {
@@ -294,7 +317,10 @@ durable_limiter_register(const DurableLimiterSpec *spec)
 		durable_limiter_reorder(&stored.limits);
 	}
 	if (!inserted)
+	{
+		have_it_looked_at(id);
 		durable_limiter_wake(id, PG_INT32_MAX);
+	}
 	return inserted;
 }
 

@@ -310,6 +310,28 @@ durable_turn_scan_row(const DurableReadyScan *scan, DurableTurnRow *turn)
 }
 
 bool
+durable_turns_are_spent(int64 limiter, text *queue)
+{
+	DurableKey	key;
+	int32		levels[DURABLE_LEVELS];
+	uint64		life;
+	int			n;
+
+	if (durable_shared == NULL)
+		return false;
+	key = durable_list_key(TURN_LIST, list_text(limiter), queue);
+	n = durable_levels_begin(&key, levels, &life);
+	if (n < 0)
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		if (!durable_hint_is_spent(&key, levels[i]))
+			return false;
+	}
+	return true;
+}
+
+bool
 durable_turn_exists(Snapshot snapshot, int64 limiter, text *queue)
 {
 	DurableReadyScan scan;

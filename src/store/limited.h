@@ -55,6 +55,8 @@ extern bool durable_turn_row_is_there(const DurableGate *gate, text *queue, int3
 extern void durable_turn_scan_open(DurableReadyScan *scan, Snapshot snapshot, int64 limiter,
 								   text *queue);
 extern void durable_turn_scan_row(const DurableReadyScan *scan, DurableTurnRow *turn);
+/* whether the hints know that the queue has no turn there; false: look */
+extern bool durable_turns_are_spent(int64 limiter, text *queue);
 /* whether the queue has any turn at that limiter */
 extern bool durable_turn_exists(Snapshot snapshot, int64 limiter, text *queue);
 

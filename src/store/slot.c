@@ -350,6 +350,17 @@ durable_freed_next(DurableWalk *walk, ItemPointer tid, text **key)
 }
 
 bool
+durable_freed_is_spent(int64 limiter)
+{
+	DurableKey	list;
+
+	if (durable_shared == NULL)
+		return false;
+	list = freed_list(limiter);
+	return durable_hint_is_spent(&list, 0);
+}
+
+bool
 durable_freed_exists(Snapshot snapshot, int64 limiter)
 {
 	DurableWalk walk;

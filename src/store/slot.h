@@ -75,6 +75,8 @@ extern void durable_freed_insert(DurableWriter *writer, const DurableGate *gate)
 /* over what was given back, oldest first; the key of a row holds until the next */
 extern void durable_freed_open(DurableWalk *walk, Snapshot snapshot, int64 limiter);
 extern bool durable_freed_next(DurableWalk *walk, ItemPointer tid, text **key);
+/* whether the hint knows that there is nothing; false: look */
+extern bool durable_freed_is_spent(int64 limiter);
 extern bool durable_freed_exists(Snapshot snapshot, int64 limiter);
 
 extern void durable_tick_insert(DurableWriter *writer, int64 limiter, int64 n, TimestampTz at);
