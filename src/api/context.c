@@ -151,7 +151,7 @@ durable_context_return(FunctionCallInfo fcinfo, Jsonb *value)
 static void
 wait_for_slot(DurableTurn *turn, const DurableOperation *op)
 {
-	DurableGate gate = {
+	DurableLimitedBy gate = {
 		.limiter = durable_limiter_require(turn->namespace, op->limiter),
 		.key = op->fairness_key != NULL ? op->fairness_key : turn->run_id
 	};

@@ -20,10 +20,10 @@
 #include "base/errors.h"
 #include "base/names.h"
 #include "base/security.h"
-#include "engine/admission.h"
+#include "engine/limiter_claim.h"
 #include "engine/limiter.h"
 #include "store/limited.h"
-#include "store/slot.h"
+#include "store/limiter_slot.h"
 
 DURABLE_FUNCTION(durable_register_limiter);
 DURABLE_FUNCTION(durable_drop_limiter);
@@ -165,10 +165,10 @@ durable_limiter_usage(PG_FUNCTION_ARGS)
 	durable_access_require(namespace, PRIVILEGE_READ);
 	if (durable_limiter_find(namespace, name, &limiter))
 	{
-		values[0] = Int64GetDatum(durable_slot_count(limiter.id));
+		values[0] = Int64GetDatum(durable_limiter_slot_count(limiter.id));
 		values[1] = Int64GetDatum(durable_limited_count(limiter.id));
 		nulls[0] = nulls[1] = false;
-		used = durable_admission_window(&limiter, durable_clock_now(), &opens_at);
+		used = durable_limits_window(&limiter, durable_clock_now(), &opens_at);
 		values[2] = Int32GetDatum(used);
 		nulls[2] = used < 0;
 		values[3] = TimestampTzGetDatum(opens_at);

@@ -36,7 +36,7 @@
 #include "base/rel.h"
 #include "base/security.h"
 #include "base/wakeup.h"
-#include "engine/admission.h"
+#include "engine/limiter_claim.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
 #include "store/ready.h"
@@ -227,7 +227,7 @@ claim_now(Wait *wait)
 	durable_snapshot_pop();
 	if (isnull)
 	{
-		TimestampTz again = durable_admission_again();
+		TimestampTz again = durable_limits_again();
 
 		wait->next = Min(wait->next, again);
 	}

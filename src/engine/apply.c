@@ -32,7 +32,7 @@
 #include "store/delayed.h"
 #include "store/ready.h"
 #include "store/signal.h"
-#include "store/slot.h"
+#include "store/limiter_slot.h"
 #include "store/task.h"
 
 /* A registration whose token somebody is signalling looks again this soon. */
@@ -66,7 +66,7 @@ load_slot(DurableTurn *turn)
 
 	turn->slot_spent = false;
 	turn->has_slot = !durable_table_is_unused(REL_LIMITER_SLOT) &&
-		durable_slot_find(turn->run, &turn->slot, &tid);
+		durable_limiter_slot_find(turn->run, &turn->slot, &tid);
 }
 
 /* The step that the slot was for is being recorded, or the turn ends without it. */
@@ -525,7 +525,7 @@ wait_at_limiter(DurableTurn *turn)
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
 	if (!durable_task_find_number(&by_id, turn->run, &task))
 		elog(ERROR, "a locked turn has no task");
-	durable_gate_to_row(&turn->gate, &task, TASK_LIMITER, TASK_LIMITER_KEY);
+	durable_limited_by_to_row(&turn->gate, &task, TASK_LIMITER, TASK_LIMITER_KEY);
 	if (durable_writer_update(durable_tables_get(&tables, TABLE_TASK), &task, true) != TM_Ok)
 		elog(ERROR, "a locked turn was changed by somebody else");
 	durable_limiter_enlist(&tables, &turn->gate, &turn->run, 1,

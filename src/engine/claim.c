@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/commit.h"
 #include "base/ids.h"
-#include "engine/admission.h"
+#include "engine/limiter_claim.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
 #include "engine/timeout.h"
@@ -133,25 +133,25 @@ deliver(Round *round, DurableProbe *by_id, int64 id, text *queue)
 /* Whether a task that waits at a limiter comes before the best ready one: then it is
  * taken. */
 static bool
-take_limited(Round *round, DurableAdmission *admission, const DurableReadyScan *ready,
+take_limited(Round *round, DurableLimits *admission, const DurableReadyScan *ready,
 			 DurableProbe *by_id)
 {
 	int32		priority;
 	int64		id;
 	text	   *queue;
 
-	if (!durable_admission_best(admission, &priority, &id))
+	if (!durable_limits_best(admission, &priority, &id))
 		return false;
 	if (ready != NULL && (priority < ready->priority ||
 						  (priority == ready->priority && id > ready->id)))
 		return false;
-	if (durable_admission_take(admission, &queue))
+	if (durable_limits_take(admission, &queue))
 		deliver(round, by_id, id, queue);
 	return true;
 }
 
 static void
-take_ready(Round *round, Snapshot snapshot, DurableAdmission *admission)
+take_ready(Round *round, Snapshot snapshot, DurableLimits *admission)
 {
 	const DurableClaim *claim = round->claim;
 	Merge		merge;
@@ -210,7 +210,7 @@ move_due(const Round *round)
 }
 
 /* Of the queues that are not paused. */
-static DurableAdmission *
+static DurableLimits *
 lock_limiters(const Round *round)
 {
 	const DurableClaim *claim = round->claim;
@@ -222,21 +222,21 @@ lock_limiters(const Round *round)
 		if (!durable_queue_is_paused(claim->namespace, claim->queues[i]))
 			queues[n++] = claim->queues[i];
 	}
-	return durable_admission_lock(claim->namespace, queues, n, round->now);
+	return durable_limits_lock(claim->namespace, queues, n, round->now);
 }
 
 /* Leaves its snapshot pushed. */
 static void
 take(Round *round)
 {
-	DurableAdmission *admission = lock_limiters(round);
+	DurableLimits *admission = lock_limiters(round);
 	Snapshot	snapshot = durable_snapshot_push();
 
 	if (admission != NULL)
-		durable_admission_open(admission, snapshot);
+		durable_limits_open(admission, snapshot);
 	take_ready(round, snapshot, admission);
 	if (admission != NULL)
-		durable_admission_close(admission);
+		durable_limits_close(admission);
 	owed_to_ready -= Min(owed_to_ready, round->lease.nids);
 }
 
@@ -343,7 +343,7 @@ limited_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, T
 
 	for (int i = 0; i < nqueues && !found; i++)
 		found = !durable_queue_is_paused(namespace, queues[i]) &&
-			durable_admission_exists(snapshot, namespace, &queues[i], 1, now, next);
+			durable_limits_exists(snapshot, namespace, &queues[i], 1, now, next);
 	return found;
 }
 

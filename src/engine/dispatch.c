@@ -81,7 +81,7 @@ durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,
 	durable_row_set_pointer(row, TASK_TASK_ID, item->task_id);
 	durable_row_set_pointer(row, TASK_HEADERS, spec->headers);
 	durable_row_set_pointer(row, TASK_INPUT, item->input);
-	durable_gate_to_row(spec->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
+	durable_limited_by_to_row(spec->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
 }
 
 /* The new tasks become claimable, or wait for their time. */

@@ -14,7 +14,7 @@
 
 #include "base/rel.h"
 #include "engine/conflict.h"
-#include "store/gate.h"
+#include "store/limited_by.h"
 
 /* What the tasks of one call have in common; NULL pointers are SQL NULLs. */
 typedef struct DurableTaskSpec
@@ -32,8 +32,8 @@ typedef struct DurableTaskSpec
 	void	   *headers;
 	text	   *limiter;			/* NULL: none */
 	text	   *fairness_key;
-	DurableGate space;
-	const DurableGate *gate;	/* NULL: none; see durable_dispatch_find_limiter() */
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate;	/* NULL: none; see durable_dispatch_find_limiter() */
 	DurableConflict conflict;
 } DurableTaskSpec;
 

@@ -27,12 +27,12 @@
 #include "base/wakeup.h"
 #include "engine/limiter.h"
 #include "store/limited.h"
-#include "store/slot.h"
+#include "store/limiter_slot.h"
 #include "store/task.h"
 
 /* The server's own advisory locks use 1 and 2 in this place; see store/lease.c. */
-#define COUNT_LOCK_CLASS 8
-#define NAME_LOCK_CLASS 9
+#define COUNT_LOCK_CLASS 12
+#define NAME_LOCK_CLASS 13
 
 /* A key that was not served for so long counts as never served. */
 #define KEY_MEMORY_US USECS_PER_HOUR
@@ -94,7 +94,7 @@ durable_limiter_require(text *namespace, text *name)
 /* Between rollbacks and the like a key may have more turns than it needs, never
  * fewer. */
 static bool
-has_turn(const DurableGate *gate, const DurableLimiter *limiter, text *queue, int32 priority,
+has_turn(const DurableLimitedBy *gate, const DurableLimiter *limiter, text *queue, int32 priority,
 		 int64 first)
 {
 	/* the newest first: its key comes before where it stood */
@@ -124,7 +124,7 @@ order_is_settled(int64 limiter)
 }
 
 static void
-add_turn(DurableTables *tables, const DurableGate *gate, const DurableLimiter *limiter,
+add_turn(DurableTables *tables, const DurableLimitedBy *gate, const DurableLimiter *limiter,
 		 text *queue, int32 priority, int64 first, int64 last, bool settled)
 {
 	DurableTurnRow turn = {
@@ -165,7 +165,7 @@ wake_queue(text *namespace, text *queue, int count)
 }
 
 static void
-wait_at_limiter(DurableTables *tables, const DurableGate *gate, const int64 *ids, int n,
+wait_at_limiter(DurableTables *tables, const DurableLimitedBy *gate, const int64 *ids, int n,
 				int32 priority, text *namespace, text *queue)
 {
 	DurableLimiter limiter;
@@ -193,7 +193,7 @@ wait_at_limiter(DurableTables *tables, const DurableGate *gate, const int64 *ids
 }
 
 void
-durable_limiter_enlist(DurableTables *tables, const DurableGate *gate, const int64 *ids, int n,
+durable_limiter_enlist(DurableTables *tables, const DurableLimitedBy *gate, const int64 *ids, int n,
 					   int32 priority, text *namespace, text *queue)
 {
 	if (gate != NULL)
@@ -222,7 +222,7 @@ durable_limiter_wake(int64 limiter, int count)
 
 /* Those queues where somebody waits for it: any key, or this one behind its limit. */
 static void
-wake_for_slot(const DurableGate *gate)
+wake_for_slot(const DurableLimitedBy *gate)
 {
 	DurableKeyState key;
 	text	   *namespace;
@@ -254,13 +254,13 @@ durable_limiter_leave(DurableTables *tables, const DurableRow *task)
 void
 durable_limiter_leave_number(DurableTables *tables, int64 id)
 {
-	DurableGate gate;
+	DurableLimitedBy gate;
 	ItemPointerData tid;
 
 	if (durable_table_is_unused(REL_LIMITER_SLOT))
 		return;
 	durable_snapshot_push();
-	if (durable_slot_find(id, &gate, &tid) &&
+	if (durable_limiter_slot_find(id, &gate, &tid) &&
 		durable_writer_delete(durable_tables_get(tables, TABLE_SLOT), &tid, true) == TM_Ok)
 	{
 		durable_freed_insert(durable_tables_get(tables, TABLE_FREED), &gate);
@@ -357,7 +357,7 @@ durable_limiters_expire(TimestampTz now, int max)
 			continue;
 		expired += durable_limiter_keys_expire(limiters[i], DURABLE_STAMP(now - KEY_MEMORY_US),
 											   max);
-		if (durable_slots_mend(limiters[i]) > 0)
+		if (durable_limiter_slots_mend(limiters[i]) > 0)
 			durable_limiter_wake(limiters[i], PG_INT32_MAX);
 	}
 	return expired;

@@ -2,7 +2,7 @@
  *
  * limiter.h
  *	  Putting tasks under a limiter, giving slots back, changing limiters. Who gets a
- *	  slot is in admission.h.
+ *	  slot is in limiter_claim.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,7 +14,7 @@
 #include "datatype/timestamp.h"
 
 #include "engine/tables.h"
-#include "store/gate.h"
+#include "store/limited_by.h"
 #include "store/limiter.h"
 
 /* 42704 unless there is one of this name. It cannot be dropped before the transaction
@@ -25,7 +25,7 @@ extern bool durable_limiter_use(text *namespace, text *name, int64 *id);
 
 /* Into the list where the tasks can be claimed, or to their limiter: at once. gate
  * may be NULL. All of one queue and priority. */
-extern void durable_limiter_enlist(DurableTables *tables, const DurableGate *gate,
+extern void durable_limiter_enlist(DurableTables *tables, const DurableLimitedBy *gate,
 								   const int64 *ids, int n, int32 priority,
 								   text *namespace, text *queue);
 

@@ -29,7 +29,7 @@
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
-#include "engine/admission.h"
+#include "engine/limiter_claim.h"
 #include "engine/limiter.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
@@ -45,11 +45,11 @@
 static void
 promote(DurableTables *tables, const DurableRow *row, text *namespace, text *queue)
 {
-	DurableGate space;
+	DurableLimitedBy space;
 	int64		id = DatumGetInt64(row->values[DELAYED_ID]);
 
 	durable_limiter_enlist(tables,
-						   durable_gate_from_row(row, DELAYED_LIMITER, DELAYED_LIMITER_KEY,
+						   durable_limited_by_from_row(row, DELAYED_LIMITER, DELAYED_LIMITER_KEY,
 												 &space),
 						   &id, 1, DatumGetInt32(row->values[DELAYED_PRIORITY]),
 						   namespace, queue);
@@ -381,7 +381,7 @@ fire_schedules(DurableSweep *sweep)
 static void
 open_windows(DurableSweep *sweep)
 {
-	TimestampTz due = durable_admission_windows(sweep->now);
+	TimestampTz due = durable_limits_windows(sweep->now);
 
 	sweep->next = Min(sweep->next, due);
 }

@@ -52,8 +52,8 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 	int32		priority = DatumGetInt32(task->values[TASK_PRIORITY]);
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
-	DurableGate space;
-	const DurableGate *gate;
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate;
 
 	bool		replaced = durable_task_was_replaced(task);
 
@@ -63,7 +63,7 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 		durable_row_set_null(task, TASK_LIMITER);
 		durable_row_set_null(task, TASK_LIMITER_KEY);
 	}
-	gate = durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
+	gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 	if (replaced)
 		run_at = begin_anew(task, now);
 	if (run_at > now)
@@ -96,8 +96,8 @@ durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
 	bool		found = false;
-	DurableGate space;
-	const DurableGate *gate = durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 
 	if (delayed_until == 0 && !task->nulls[TASK_RUN_AT])
 		delayed_until = DatumGetTimestampTz(task->values[TASK_RUN_AT]);

@@ -140,8 +140,8 @@ find_turn_task(int64 id, DurableRow *task, DurableProbe *by_id)
 static bool
 leave_limiter(const DurableRow *task, int64 id, text *queue)
 {
-	DurableGate space;
-	const DurableGate *gate = durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 
 	return gate != NULL &&
 		durable_limited_remove(gate, id, DatumGetInt32(task->values[TASK_PRIORITY]), queue,

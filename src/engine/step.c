@@ -45,8 +45,8 @@ typedef struct Dispatch
 	text	   *kind;
 	int32		priority;
 	TimestampTz now;
-	DurableGate space;
-	const DurableGate *gate;	/* or NULL */
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate;	/* or NULL */
 	DurableTables tables;
 	DurableRow *rows;
 	int64	   *ids;			/* of those, the ones to be queued */
@@ -82,7 +82,7 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 	durable_row_set(row, TASK_RUN_ID, PointerGetDatum(turn->run_id));
 	durable_row_set_pointer(row, TASK_HEADERS, turn->headers);
 	durable_row_set_pointer(row, TASK_INPUT, checkpoint->input);
-	durable_gate_to_row(dispatch->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
+	durable_limited_by_to_row(dispatch->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
 }
 
 /* The list entries go last: a claim that meets one finds the task. */
@@ -287,10 +287,10 @@ queue_task(DurableTables *tables, int64 id)
 	found = durable_task_find_number(&by_id, id, &task);
 	if (found)
 	{
-		DurableGate space;
+		DurableLimitedBy space;
 
 		durable_limiter_enlist(tables,
-							   durable_gate_from_row(&task, TASK_LIMITER, TASK_LIMITER_KEY,
+							   durable_limited_by_from_row(&task, TASK_LIMITER, TASK_LIMITER_KEY,
 													 &space),
 							   &id, 1, DatumGetInt32(task.values[TASK_PRIORITY]),
 							   DatumGetTextPP(task.values[TASK_NAMESPACE]),

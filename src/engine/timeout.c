@@ -148,8 +148,8 @@ take_from_queue(const DurableRow *task)
 	int64		id = DatumGetInt64(task->values[TASK_ID]);
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
-	DurableGate space;
-	const DurableGate *gate = durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 	TM_Result	result = durable_ready_take(id, DatumGetInt32(task->values[TASK_PRIORITY]),
 											namespace, queue);
 
@@ -165,11 +165,11 @@ take_from_queue(const DurableRow *task)
 static void
 put_back(DurableTables *tables, const DurableRow *task)
 {
-	DurableGate space;
+	DurableLimitedBy space;
 	int64		id = DatumGetInt64(task->values[TASK_ID]);
 
 	durable_limiter_enlist(tables,
-						   durable_gate_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space),
+						   durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space),
 						   &id, 1, DatumGetInt32(task->values[TASK_PRIORITY]),
 						   DatumGetTextPP(task->values[TASK_NAMESPACE]),
 						   DatumGetTextPP(task->values[TASK_QUEUE]));

@@ -292,7 +292,7 @@ durable_turn_suspend(DurableTurn *turn, TimestampTz wake_at)
 }
 
 void
-durable_turn_suspend_at(DurableTurn *turn, const DurableGate *gate)
+durable_turn_suspend_at(DurableTurn *turn, const DurableLimitedBy *gate)
 {
 	MemoryContext before = MemoryContextSwitchTo(turn->context);
 

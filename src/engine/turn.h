@@ -17,7 +17,7 @@
 
 #include "engine/retry.h"
 #include "store/checkpoint.h"
-#include "store/gate.h"
+#include "store/limited_by.h"
 #include "store/workflow.h"
 
 /* How a replay ended. */
@@ -109,7 +109,7 @@ typedef struct DurableTurn
 	/* of a local step's limiter: held, and what the step that it was for has used */
 	bool		has_slot;
 	bool		slot_spent;
-	DurableGate slot;
+	DurableLimitedBy slot;
 
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
@@ -130,7 +130,7 @@ typedef struct DurableTurn
 	int			fan_next;		/* from here to fan_last; -1: there are none */
 	int			fan_last;
 	bool		limited;		/* it waits for a slot of this: */
-	DurableGate gate;
+	DurableLimitedBy gate;
 	bool		fatal;			/* the run fails, whatever the body makes of it */
 } DurableTurn;
 
@@ -191,7 +191,7 @@ extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 extern void durable_turn_suspend(DurableTurn *turn, TimestampTz wake_at)
 			__attribute__((noreturn));
 /* … until the limiter has a slot for the local step that comes next. */
-extern void durable_turn_suspend_at(DurableTurn *turn, const DurableGate *gate)
+extern void durable_turn_suspend_at(DurableTurn *turn, const DurableLimitedBy *gate)
 			__attribute__((noreturn));
 extern void durable_turn_run_step(DurableTurn *turn, DurableOperation *step)
 			__attribute__((noreturn));

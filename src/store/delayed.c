@@ -30,9 +30,9 @@ enum
 
 static void
 fill_row(DurableRow *row, int64 id, TimestampTz run_at, int32 priority,
-		 text *namespace, text *queue, const DurableGate *gate)
+		 text *namespace, text *queue, const DurableLimitedBy *gate)
 {
-	durable_gate_to_row(gate, row, DELAYED_LIMITER, DELAYED_LIMITER_KEY);
+	durable_limited_by_to_row(gate, row, DELAYED_LIMITER, DELAYED_LIMITER_KEY);
 	durable_row_set(row, DELAYED_ID, Int64GetDatum(id));
 	durable_row_set(row, DELAYED_RUN_AT, TimestampTzGetDatum(run_at));
 	durable_row_set(row, DELAYED_PRIORITY, Int32GetDatum(priority));
@@ -62,7 +62,7 @@ announce(TimestampTz run_at, text *namespace, text *queue)
 void
 durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz run_at,
 					   int32 priority, text *namespace, text *queue,
-					   const DurableGate *gate)
+					   const DurableLimitedBy *gate)
 {
 	DurableRow	row;
 
@@ -74,7 +74,7 @@ durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz run_at,
 void
 durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 							TimestampTz run_at, int32 priority,
-							text *namespace, text *queue, const DurableGate *gate)
+							text *namespace, text *queue, const DurableLimitedBy *gate)
 {
 	DurableRow *rows = palloc(sizeof(DurableRow) * n);
 

@@ -14,7 +14,7 @@
 
 #include "base/rel.h"
 #include "store/due.h"
-#include "store/gate.h"
+#include "store/limited_by.h"
 
 enum
 {
@@ -31,10 +31,10 @@ enum
 /* gate: the limiter where it waits when it is due, or NULL */
 extern void durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz run_at,
 								   int32 priority, text *namespace, text *queue,
-								   const DurableGate *gate);
+								   const DurableLimitedBy *gate);
 extern void durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 										TimestampTz run_at, int32 priority,
-										text *namespace, text *queue, const DurableGate *gate);
+										text *namespace, text *queue, const DurableLimitedBy *gate);
 /* the queues that have delayed tasks */
 extern int	durable_delayed_lists(DurableListName **lists);
 

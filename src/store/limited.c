@@ -72,7 +72,7 @@ enum
 };
 
 void
-durable_limited_insert(DurableWriter *writer, const DurableGate *gate, const int64 *ids, int n,
+durable_limited_insert(DurableWriter *writer, const DurableLimitedBy *gate, const int64 *ids, int n,
 					   int32 priority, text *namespace, text *queue)
 {
 	DurableRow *rows = palloc(sizeof(DurableRow) * n);
@@ -91,7 +91,7 @@ durable_limited_insert(DurableWriter *writer, const DurableGate *gate, const int
 }
 
 TM_Result
-durable_limited_remove(const DurableGate *gate, int64 id, int32 priority, text *queue, bool wait)
+durable_limited_remove(const DurableLimitedBy *gate, int64 id, int32 priority, text *queue, bool wait)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -116,7 +116,7 @@ durable_limited_remove(const DurableGate *gate, int64 id, int32 priority, text *
 }
 
 static void
-entry_keys(const DurableGate *gate, const DurableTurnRow *turn, int64 head, ScanKey keys)
+entry_keys(const DurableLimitedBy *gate, const DurableTurnRow *turn, int64 head, ScanKey keys)
 {
 	ScanKeyInit(&keys[0], ENTRY_LIMITER, BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(gate->limiter));
@@ -132,7 +132,7 @@ entry_keys(const DurableGate *gate, const DurableTurnRow *turn, int64 head, Scan
 
 /* The newest entry, from the end of the index. */
 static bool
-find_last(const DurableGate *gate, const DurableTurnRow *turn, Snapshot snapshot, int64 *id,
+find_last(const DurableLimitedBy *gate, const DurableTurnRow *turn, Snapshot snapshot, int64 *id,
 		  ItemPointer tid)
 {
 	DurableProbe probe;
@@ -160,7 +160,7 @@ find_last(const DurableGate *gate, const DurableTurnRow *turn, Snapshot snapshot
 }
 
 bool
-durable_limited_first(const DurableGate *gate, const DurableTurnRow *turn, bool lifo,
+durable_limited_first(const DurableLimitedBy *gate, const DurableTurnRow *turn, bool lifo,
 					  Snapshot snapshot, int64 *id, ItemPointer tid, bool *undecided)
 {
 	DurableWalk walk;
@@ -255,7 +255,7 @@ durable_turn_row_insert(DurableWriter *writer, int64 limiter, const DurableTurnR
 #define TURNS_SEEN 4
 
 bool
-durable_turn_row_is_there(const DurableGate *gate, text *queue, int32 priority, int64 first,
+durable_turn_row_is_there(const DurableLimitedBy *gate, text *queue, int32 priority, int64 first,
 						  bool any)
 {
 	DurableProbe probe;
@@ -370,7 +370,7 @@ turn_of_blocked(const DurableRow *row, DurableTurnRow *turn)
 }
 
 int
-durable_blocked_find(const DurableGate *gate, int n, Snapshot snapshot, DurableTurnRow **rows)
+durable_blocked_find(const DurableLimitedBy *gate, int n, Snapshot snapshot, DurableTurnRow **rows)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -412,7 +412,7 @@ durable_blocked_all(int64 limiter, Snapshot snapshot, DurableTurnRow **rows)
 }
 
 bool
-durable_blocked_is_there(const DurableGate *gate, int n, text *queue, int32 priority,
+durable_blocked_is_there(const DurableLimitedBy *gate, int n, text *queue, int32 priority,
 						 int64 first, bool any)
 {
 	DurableProbe probe;

@@ -11,7 +11,7 @@
 
 #include "postgres.h"
 
-#include "store/gate.h"
+#include "store/limited_by.h"
 #include "store/ready.h"
 
 /* A key's turn in one queue and priority. */
@@ -27,17 +27,17 @@ typedef struct DurableTurnRow
 
 /* ---- task_limited */
 
-extern void durable_limited_insert(DurableWriter *writer, const DurableGate *gate,
+extern void durable_limited_insert(DurableWriter *writer, const DurableLimitedBy *gate,
 								   const int64 *ids, int n, int32 priority,
 								   text *namespace, text *queue);
 /* takes the task out; without waiting for who has it in hand: what rel.h says */
-extern TM_Result durable_limited_remove(const DurableGate *gate, int64 id, int32 priority,
+extern TM_Result durable_limited_remove(const DurableLimitedBy *gate, int64 id, int32 priority,
 										text *queue, bool wait);
 
 /* The first visible entry behind a turn that nobody is deleting, from its head on (lifo:
  * the last): its id, and where it is. *undecided: others have inserted or taken some
  * that are not settled yet. */
-extern bool durable_limited_first(const DurableGate *gate, const DurableTurnRow *turn,
+extern bool durable_limited_first(const DurableLimitedBy *gate, const DurableTurnRow *turn,
 								  bool lifo, Snapshot snapshot, int64 *id,
 								  ItemPointer tid, bool *undecided);
 /* how many wait, by the newest snapshot */
@@ -49,7 +49,7 @@ extern void durable_turn_row_insert(DurableWriter *writer, int64 limiter,
 									const DurableTurnRow *turn);
 /* Whether a turn of the key is there that nobody is changing, and whose head is not
  * after "first" (lifo: any). By the active snapshot. */
-extern bool durable_turn_row_is_there(const DurableGate *gate, text *queue, int32 priority,
+extern bool durable_turn_row_is_there(const DurableLimitedBy *gate, text *queue, int32 priority,
 									  int64 first, bool any);
 /* over the turns of a queue, in their order; durable_ready_scan_next() and _close() */
 extern void durable_turn_scan_open(DurableReadyScan *scan, Snapshot snapshot, int64 limiter,
@@ -65,12 +65,12 @@ extern bool durable_turn_exists(Snapshot snapshot, int64 limiter, text *queue);
 extern void durable_blocked_insert(DurableWriter *writer, int64 limiter,
 								   const DurableTurnRow *turn);
 /* the last n of the key, palloc'd; how many there are */
-extern int	durable_blocked_find(const DurableGate *gate, int n, Snapshot snapshot,
+extern int	durable_blocked_find(const DurableLimitedBy *gate, int n, Snapshot snapshot,
 								 DurableTurnRow **rows);
 /* all of the limiter */
 extern int	durable_blocked_all(int64 limiter, Snapshot snapshot, DurableTurnRow **rows);
 /* as durable_turn_row_is_there() */
-extern bool durable_blocked_is_there(const DurableGate *gate, int n, text *queue,
+extern bool durable_blocked_is_there(const DurableLimitedBy *gate, int n, text *queue,
 									 int32 priority, int64 first, bool any);
 
 #endif							/* DURABLE_STORE_LIMITED_H */

@@ -38,7 +38,7 @@
 #include "base/errors.h"
 #include "base/executing.h"
 #include "base/guc.h"
-#include "engine/admission.h"
+#include "engine/limiter_claim.h"
 #include "engine/execute.h"
 #include "engine/work.h"
 #include "worker/executor.h"
@@ -203,7 +203,7 @@ serve_or_recover(Executor *executor)
 static long
 sleep_time(const Executor *executor)
 {
-	TimestampTz again = durable_admission_again();
+	TimestampTz again = durable_limits_again();
 	double		ms = -1;
 
 	if (ConfigReloadPending)

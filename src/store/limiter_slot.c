@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * slot.c
+ * limiter_slot.c
  *	  durable.limiter_slot: who holds a slot; and what is counted of limiters
  *	  (durable.limiter_freed, _state, _key, _tick).
  *
@@ -28,7 +28,7 @@
 #include "base/plan.h"
 #include "store/due.h"
 #include "store/limiter.h"
-#include "store/slot.h"
+#include "store/limiter_slot.h"
 
 #define FREED_LIST "freed"
 
@@ -152,7 +152,7 @@ durable_limiter_state_write(DurableWriter *writer, int64 limiter, DurableLimiter
 }
 
 void
-durable_key_state_read(const DurableGate *gate, Snapshot snapshot, DurableKeyState *state)
+durable_key_state_read(const DurableLimitedBy *gate, Snapshot snapshot, DurableKeyState *state)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -193,7 +193,7 @@ durable_key_state_write(DurableWriter *writer, int64 limiter, int64 version,
 /* ------------------------------------------------------------------ slots -- */
 
 void
-durable_slot_insert(DurableWriter *writer, int64 id, const DurableGate *gate)
+durable_limiter_slot_insert(DurableWriter *writer, int64 id, const DurableLimitedBy *gate)
 {
 	DurableRow	row;
 
@@ -204,7 +204,7 @@ durable_slot_insert(DurableWriter *writer, int64 id, const DurableGate *gate)
 }
 
 bool
-durable_slot_find(int64 id, DurableGate *gate, ItemPointer tid)
+durable_limiter_slot_find(int64 id, DurableLimitedBy *gate, ItemPointer tid)
 {
 	DurableProbe probe;
 	DurableRow	row;
@@ -233,7 +233,7 @@ static DurablePlan count_plan = {
 };
 
 int64
-durable_slot_count(int64 limiter)
+durable_limiter_slot_count(int64 limiter)
 {
 	Datum		value = Int64GetDatum(limiter);
 	bool		isnull;
@@ -259,11 +259,11 @@ static DurablePlan mend_plan = {
 };
 
 int
-durable_slots_mend(int64 limiter)
+durable_limiter_slots_mend(int64 limiter)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	Datum		value = Int64GetDatum(limiter);
-	DurableGate gate = {.limiter = limiter};
+	DurableLimitedBy gate = {.limiter = limiter};
 	DurableWriter writer;
 	text	  **keys;
 	int			n;
@@ -300,7 +300,7 @@ freed_list(int64 limiter)
 }
 
 void
-durable_freed_insert(DurableWriter *writer, const DurableGate *gate)
+durable_freed_insert(DurableWriter *writer, const DurableLimitedBy *gate)
 {
 	DurableRow	row;
 	DurableKey	list;

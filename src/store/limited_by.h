@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * gate.h
+ * limited_by.h
  *	  The limiter that a task has named, as its rows tell it.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef DURABLE_STORE_GATE_H
-#define DURABLE_STORE_GATE_H
+#ifndef DURABLE_STORE_LIMITED_BY_H
+#define DURABLE_STORE_LIMITED_BY_H
 
 #include "postgres.h"
 
@@ -14,15 +14,15 @@
 
 #include "base/rel.h"
 
-typedef struct DurableGate
+typedef struct DurableLimitedBy
 {
 	int64		limiter;
 	text	   *key;
-} DurableGate;
+} DurableLimitedBy;
 
 /* gate NULL: none */
 static inline void
-durable_gate_to_row(const DurableGate *gate, DurableRow *row, int limiter, int key)
+durable_limited_by_to_row(const DurableLimitedBy *gate, DurableRow *row, int limiter, int key)
 {
 	if (gate == NULL)
 		durable_row_set_null(row, limiter);
@@ -32,8 +32,8 @@ durable_gate_to_row(const DurableGate *gate, DurableRow *row, int limiter, int k
 }
 
 /* *space when the row names one, which holds as long as the row does; or NULL */
-static inline const DurableGate *
-durable_gate_from_row(const DurableRow *row, int limiter, int key, DurableGate *space)
+static inline const DurableLimitedBy *
+durable_limited_by_from_row(const DurableRow *row, int limiter, int key, DurableLimitedBy *space)
 {
 	if (row->nulls[limiter])
 		return NULL;
@@ -42,4 +42,4 @@ durable_gate_from_row(const DurableRow *row, int limiter, int key, DurableGate *
 	return space;
 }
 
-#endif							/* DURABLE_STORE_GATE_H */
+#endif							/* DURABLE_STORE_LIMITED_BY_H */

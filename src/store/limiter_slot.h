@@ -1,20 +1,20 @@
 /*-------------------------------------------------------------------------
  *
- * slot.h
+ * limiter_slot.h
  *	  durable.limiter_slot: who holds a slot; and what is counted of limiters
  *	  (durable.limiter_freed, _state, _key, _tick).
  *
  *-------------------------------------------------------------------------
  */
-#ifndef DURABLE_STORE_SLOT_H
-#define DURABLE_STORE_SLOT_H
+#ifndef DURABLE_STORE_LIMITER_SLOT_H
+#define DURABLE_STORE_LIMITER_SLOT_H
 
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
 
 #include "base/walk.h"
-#include "store/gate.h"
+#include "store/limited_by.h"
 
 /* Stamps are times, in fractions of a microsecond: there is room between two of them for
  * the keys that come in between, each with a position of its own. */
@@ -56,7 +56,7 @@ typedef struct DurableKeyState
 /* The newest that the snapshot sees; what is not there is all 0. */
 extern void durable_limiter_state_read(int64 limiter, Snapshot snapshot,
 									   DurableLimiterState *state);
-extern void durable_key_state_read(const DurableGate *gate, Snapshot snapshot,
+extern void durable_key_state_read(const DurableLimitedBy *gate, Snapshot snapshot,
 								   DurableKeyState *state);
 /* Under the limiter's lock: the next version takes the place of what was read. */
 extern void durable_limiter_state_write(DurableWriter *writer, int64 limiter,
@@ -64,14 +64,14 @@ extern void durable_limiter_state_write(DurableWriter *writer, int64 limiter,
 extern void durable_key_state_write(DurableWriter *writer, int64 limiter, int64 version,
 									DurableKeyState *state);
 
-extern void durable_slot_insert(DurableWriter *writer, int64 id, const DurableGate *gate);
+extern void durable_limiter_slot_insert(DurableWriter *writer, int64 id, const DurableLimitedBy *gate);
 /* By the active snapshot; the key is copied. */
-extern bool durable_slot_find(int64 id, DurableGate *gate, ItemPointer tid);
-extern int64 durable_slot_count(int64 limiter);
+extern bool durable_limiter_slot_find(int64 id, DurableLimitedBy *gate, ItemPointer tid);
+extern int64 durable_limiter_slot_count(int64 limiter);
 /* gives back those of tasks that are gone; how many */
-extern int	durable_slots_mend(int64 limiter);
+extern int	durable_limiter_slots_mend(int64 limiter);
 
-extern void durable_freed_insert(DurableWriter *writer, const DurableGate *gate);
+extern void durable_freed_insert(DurableWriter *writer, const DurableLimitedBy *gate);
 /* over what was given back, oldest first; the key of a row holds until the next */
 extern void durable_freed_open(DurableWalk *walk, Snapshot snapshot, int64 limiter);
 extern bool durable_freed_next(DurableWalk *walk, ItemPointer tid, text **key);
@@ -84,4 +84,4 @@ extern void durable_tick_insert(DurableWriter *writer, int64 limiter, int64 n, T
 extern bool durable_tick_find(int64 limiter, int64 n, Snapshot snapshot, TimestampTz *at,
 							  ItemPointer tid);
 
-#endif							/* DURABLE_STORE_SLOT_H */
+#endif							/* DURABLE_STORE_LIMITER_SLOT_H */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * admission.c
+ * limiter_claim.c
  *	  Which of the tasks that wait at limiters a claim may have (catalogue F-FLOW).
  *
  * A claim takes the lock of each limiter that its queues use, if it can be had at once,
@@ -35,10 +35,10 @@
 
 #include "base/names.h"
 #include "base/wakeup.h"
-#include "engine/admission.h"
+#include "engine/limiter_claim.h"
 #include "engine/limiter.h"
 #include "store/limited.h"
-#include "store/slot.h"
+#include "store/limiter_slot.h"
 #include "store/task.h"
 
 /* Turns that one claim looks at, beyond those of what it takes. */
@@ -104,7 +104,7 @@ typedef struct Source
 	Candidate  *best;
 } Source;
 
-struct DurableAdmission
+struct DurableLimits
 {
 	text	   *namespace;
 	TimestampTz now;
@@ -122,7 +122,7 @@ struct DurableAdmission
 static TimestampTz again_at = DURABLE_POSITION_END;
 
 TimestampTz
-durable_admission_again(void)
+durable_limits_again(void)
 {
 	TimestampTz at = again_at;
 
@@ -133,7 +133,7 @@ durable_admission_again(void)
 /* ---------------------------------------------------------------- locking -- */
 
 static Visit *
-find_visit(DurableAdmission *admission, int64 limiter)
+find_visit(DurableLimits *admission, int64 limiter)
 {
 	for (int i = 0; i < admission->nvisits; i++)
 	{
@@ -152,7 +152,7 @@ is_idle(int64 limiter, text *queue)
 }
 
 static void
-add_source(DurableAdmission *admission, int64 limiter, text *queue)
+add_source(DurableLimits *admission, int64 limiter, text *queue)
 {
 	Visit	   *visit = find_visit(admission, limiter);
 	Source	   *source;
@@ -179,10 +179,10 @@ add_source(DurableAdmission *admission, int64 limiter, text *queue)
 	source->patience = PATIENCE;
 }
 
-DurableAdmission *
-durable_admission_lock(text *namespace, text **queues, int nqueues, TimestampTz now)
+DurableLimits *
+durable_limits_lock(text *namespace, text **queues, int nqueues, TimestampTz now)
 {
-	DurableAdmission *admission = NULL;
+	DurableLimits *admission = NULL;
 	int64	   *limiters;
 
 	for (int i = 0; i < nqueues; i++)
@@ -195,7 +195,7 @@ durable_admission_lock(text *namespace, text **queues, int nqueues, TimestampTz 
 				continue;
 			if (admission == NULL)
 			{
-				admission = palloc0(sizeof(DurableAdmission));
+				admission = palloc0(sizeof(DurableLimits));
 				admission->namespace = namespace;
 				admission->now = now;
 			}
@@ -208,9 +208,9 @@ durable_admission_lock(text *namespace, text **queues, int nqueues, TimestampTz 
 /* --------------------------------------------------------------- counting -- */
 
 static Key *
-find_key(DurableAdmission *admission, Visit *visit, text *name)
+find_key(DurableLimits *admission, Visit *visit, text *name)
 {
-	DurableGate gate = {.limiter = visit->limiter.id};
+	DurableLimitedBy gate = {.limiter = visit->limiter.id};
 	uint32		hash = hash_bytes((unsigned char *) VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
 	Key		  **bucket = &visit->keys[hash % KEY_BUCKETS];
 	Key		   *key;
@@ -236,7 +236,7 @@ key_is_full(const Visit *visit, const Key *key)
 }
 
 static void
-unblock(DurableAdmission *admission, Visit *visit, DurableTurnRow *turn)
+unblock(DurableLimits *admission, Visit *visit, DurableTurnRow *turn)
 {
 	Key		   *key = find_key(admission, visit, turn->key);
 
@@ -252,12 +252,12 @@ unblock(DurableAdmission *admission, Visit *visit, DurableTurnRow *turn)
 	visit->changed = true;
 }
 
-static void add_candidate(Source *source, DurableAdmission *admission,
+static void add_candidate(Source *source, DurableLimits *admission,
 						  const DurableTurnRow *turn, bool stored);
 
 /* Into the hands of this claim if it serves the queue, else into the table. */
 static void
-give_turn(DurableAdmission *admission, Visit *visit, DurableTurnRow *turn)
+give_turn(DurableLimits *admission, Visit *visit, DurableTurnRow *turn)
 {
 	for (int i = 0; i < admission->nsources; i++)
 	{
@@ -276,9 +276,9 @@ give_turn(DurableAdmission *admission, Visit *visit, DurableTurnRow *turn)
 }
 
 static void
-unblock_key(DurableAdmission *admission, Visit *visit, Key *key)
+unblock_key(DurableLimits *admission, Visit *visit, Key *key)
 {
-	DurableGate gate = {.limiter = visit->limiter.id, .key = key->state.key};
+	DurableLimitedBy gate = {.limiter = visit->limiter.id, .key = key->state.key};
 	DurableTurnRow *rows;
 	int			n = durable_blocked_find(&gate, key->state.blocked, admission->snapshot, &rows);
 
@@ -291,7 +291,7 @@ unblock_key(DurableAdmission *admission, Visit *visit, Key *key)
 
 /* Counts off what was given back, at most so much. false: there was nothing. */
 static bool
-count_off(DurableAdmission *admission, Visit *visit, int max)
+count_off(DurableLimits *admission, Visit *visit, int max)
 {
 	ItemPointerData tid;
 	text	   *name;
@@ -324,7 +324,7 @@ count_off(DurableAdmission *admission, Visit *visit, int max)
 /* The limit of the keys has changed since: all that are held back are looked at again,
  * by this claim if they are few. */
 static void
-follow_key_limit(DurableAdmission *admission, Visit *visit)
+follow_key_limit(DurableLimits *admission, Visit *visit)
 {
 	DurableTurnRow *rows;
 	int			n;
@@ -407,7 +407,7 @@ window_opens_at(const DurableLimiter *limiter, DurableLimiterState *state, Times
 }
 
 static void
-use_window(DurableAdmission *admission, Visit *visit)
+use_window(DurableLimits *admission, Visit *visit)
 {
 	DurableLimiterState *state = &visit->state;
 
@@ -422,7 +422,7 @@ use_window(DurableAdmission *admission, Visit *visit)
 
 /* The window first, then the slots (F-FLOW-2). */
 static bool
-may_admit(DurableAdmission *admission, Visit *visit)
+may_admit(DurableLimits *admission, Visit *visit)
 {
 	DurableLimiterState *state = &visit->state;
 	TimestampTz opens_at;
@@ -504,7 +504,7 @@ remove_candidate(Candidate *candidate)
 }
 
 static void
-delete_turn(DurableAdmission *admission, Visit *visit, Candidate *candidate)
+delete_turn(DurableLimits *admission, Visit *visit, Candidate *candidate)
 {
 	if (candidate->stored &&
 		durable_writer_delete(durable_tables_get(&admission->tables, TABLE_TURN),
@@ -551,7 +551,7 @@ new_candidate(Source *source, Key *key, const DurableTurnRow *turn, bool stored)
 
 /* Of two turns of a key one is enough. */
 static void
-add_candidate(Source *source, DurableAdmission *admission, const DurableTurnRow *turn,
+add_candidate(Source *source, DurableLimits *admission, const DurableTurnRow *turn,
 			  bool stored)
 {
 	Visit	   *visit = source->visit;
@@ -588,7 +588,7 @@ first_candidate(const Source *source)
 
 /* Turns in the table that come before the first in hand are taken into hand. */
 static Candidate *
-next_candidate(Source *source, DurableAdmission *admission)
+next_candidate(Source *source, DurableLimits *admission)
 {
 	for (;;)
 	{
@@ -611,7 +611,7 @@ next_candidate(Source *source, DurableAdmission *admission)
 }
 
 static void
-block(DurableAdmission *admission, Candidate *candidate)
+block(DurableLimits *admission, Candidate *candidate)
 {
 	Visit	   *visit = candidate->source->visit;
 
@@ -625,10 +625,10 @@ block(DurableAdmission *admission, Candidate *candidate)
 }
 
 static bool
-look_for_task(DurableAdmission *admission, Candidate *candidate, bool *undecided)
+look_for_task(DurableLimits *admission, Candidate *candidate, bool *undecided)
 {
 	Visit	   *visit = candidate->source->visit;
-	DurableGate gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
+	DurableLimitedBy gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
 
 	return durable_limited_first(&gate, &candidate->turn, visit->limiter.lifo,
 								 admission->snapshot, &candidate->id, &candidate->tid, undecided);
@@ -646,7 +646,7 @@ leave(Candidate *candidate)
 /* Nothing waits behind the turn: it goes, unless somebody is adding to it. The order
  * matters (limiter.c): it is deleted before that is looked at. */
 static void
-drop_turn(DurableAdmission *admission, Candidate *candidate)
+drop_turn(DurableLimits *admission, Candidate *candidate)
 {
 	bool		undecided;
 
@@ -664,7 +664,7 @@ drop_turn(DurableAdmission *admission, Candidate *candidate)
 /* The task that comes next in the candidate's turn, and where that puts it. false:
  * look again for the best. */
 static bool
-find_task(DurableAdmission *admission, Candidate *candidate)
+find_task(DurableLimits *admission, Candidate *candidate)
 {
 	const DurableLimiter *limiter = &candidate->source->visit->limiter;
 	DurableTurnRow *turn = &candidate->turn;
@@ -708,7 +708,7 @@ was_served(Candidate *candidate)
 
 /* The best of a source, put right; NULL: none may start. */
 static Candidate *
-best_of(DurableAdmission *admission, Source *source)
+best_of(DurableLimits *admission, Source *source)
 {
 	Visit	   *visit = source->visit;
 
@@ -738,7 +738,7 @@ best_of(DurableAdmission *admission, Source *source)
 /* ------------------------------------------------------------------- api -- */
 
 static void
-open_visit(DurableAdmission *admission, Visit *visit)
+open_visit(DurableLimits *admission, Visit *visit)
 {
 	int64		id = visit->limiter.id;
 
@@ -750,7 +750,7 @@ open_visit(DurableAdmission *admission, Visit *visit)
 }
 
 void
-durable_admission_open(DurableAdmission *admission, Snapshot snapshot)
+durable_limits_open(DurableLimits *admission, Snapshot snapshot)
 {
 	admission->snapshot = snapshot;
 	durable_tables_init(&admission->tables);
@@ -792,7 +792,7 @@ is_better(const Source *source, const Source *other)
 }
 
 bool
-durable_admission_best(DurableAdmission *admission, int32 *priority, int64 *id)
+durable_limits_best(DurableLimits *admission, int32 *priority, int64 *id)
 {
 	uint64		turns;
 
@@ -821,7 +821,7 @@ durable_admission_best(DurableAdmission *admission, int32 *priority, int64 *id)
 /* Its turn goes on behind the task that was taken. It is deleted before that is looked
  * for (limiter.c). */
 static void
-move_on(DurableAdmission *admission, Candidate *candidate)
+move_on(DurableLimits *admission, Candidate *candidate)
 {
 	Visit	   *visit = candidate->source->visit;
 	DurableTurnRow *turn = &candidate->turn;
@@ -839,13 +839,13 @@ move_on(DurableAdmission *admission, Candidate *candidate)
 }
 
 bool
-durable_admission_take(DurableAdmission *admission, text **queue)
+durable_limits_take(DurableLimits *admission, text **queue)
 {
 	Source	   *source = admission->best;
 	Candidate  *candidate = source->best;
 	Visit	   *visit = source->visit;
 	DurableLimiterState *state = &visit->state;
-	DurableGate gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
+	DurableLimitedBy gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
 	int64		id = candidate->id;
 	DurableRow	task;
 	bool		taken;
@@ -862,7 +862,7 @@ durable_admission_take(DurableAdmission *admission, text **queue)
 		return false;
 	}
 	(void) count_off(admission, visit, FREED_EACH);
-	durable_slot_insert(durable_tables_get(&admission->tables, TABLE_SLOT), id, &gate);
+	durable_limiter_slot_insert(durable_tables_get(&admission->tables, TABLE_SLOT), id, &gate);
 	use_window(admission, visit);
 	state->running++;
 	state->stamp = Max(state->stamp + 1, DURABLE_STAMP(admission->now));
@@ -881,7 +881,7 @@ durable_admission_take(DurableAdmission *admission, text **queue)
 
 /* What is in hand goes back into the tables. */
 static void
-close_source(DurableAdmission *admission, Source *source)
+close_source(DurableLimits *admission, Source *source)
 {
 	Visit	   *visit = source->visit;
 
@@ -904,7 +904,7 @@ close_source(DurableAdmission *admission, Source *source)
 }
 
 static void
-close_visit(DurableAdmission *admission, Visit *visit)
+close_visit(DurableLimits *admission, Visit *visit)
 {
 	DurableTables *tables = &admission->tables;
 
@@ -935,7 +935,7 @@ close_visit(DurableAdmission *admission, Visit *visit)
 }
 
 void
-durable_admission_close(DurableAdmission *admission)
+durable_limits_close(DurableLimits *admission)
 {
 	for (int i = 0; i < admission->nsources; i++)
 		close_source(admission, &admission->sources[i]);
@@ -983,7 +983,7 @@ is_free(int64 limiter, TimestampTz now, TimestampTz *next)
 }
 
 bool
-durable_admission_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues,
+durable_limits_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues,
 						 TimestampTz now, TimestampTz *next)
 {
 	int64	   *limiters;
@@ -1034,7 +1034,7 @@ count_ticks(int64 limiter, const DurableLimiterState *state, TimestampTz after,
 }
 
 int
-durable_admission_window(const DurableLimiter *limiter, TimestampTz now, TimestampTz *opens_at)
+durable_limits_window(const DurableLimiter *limiter, TimestampTz now, TimestampTz *opens_at)
 {
 	Snapshot	snapshot = durable_snapshot_push();
 	DurableLimiterState state;
@@ -1051,7 +1051,7 @@ durable_admission_window(const DurableLimiter *limiter, TimestampTz now, Timesta
 }
 
 TimestampTz
-durable_admission_windows(TimestampTz now)
+durable_limits_windows(TimestampTz now)
 {
 	static TimestampTz since = 0;
 	int64	   *limiters;
