@@ -24,8 +24,7 @@ import { retention } from './scenarios/retention.mjs';
 import { drains } from './peers/workflows.mjs';
 
 const scenarios = {
-  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external, admission, limiter,
-  retention,
+  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external, admission, limiter, retention,
 };
 
 const flags = Object.fromEntries(
