@@ -27,8 +27,8 @@ enum
 	BLOCKED_COLUMNS
 };
 
-/* The classes below are taken: signal.c, lease.c, executing.c. */
-#define ANNOUNCE_LOCK_CLASS 7
+/* See singleton.c for the others. */
+#define ANNOUNCE_LOCK_CLASS 10
 
 static void
 queue_tag(LOCKTAG *tag, text *namespace, text *queue)

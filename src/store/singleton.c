@@ -36,7 +36,8 @@ enum
 /* columns of the index */
 #define ORDER_COLUMNS 5
 
-/* The server's own advisory locks use 1 and 2 here; 3 to 6 are taken. */
+/* The server's own advisory locks use 1 and 2 here. Others of ours: 3 signal.c, 4 lease.c,
+ * 5 and 6 executing.c, 9 quota.c, 10 blocked.c, 11 engine/retention.c, 15 sweep.c. */
 #define SLOTS_LOCK_CLASS 7
 #define QUEUE_LOCK_CLASS 8
 
