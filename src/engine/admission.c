@@ -277,14 +277,19 @@ fill_slots(DurableTables *tables, const DurableSlotKey *key, bool *queued)
 	return result != TM_Ok ? FILLED_BUSY : fill.more ? FILLED_MORE : FILLED;
 }
 
-/* As far as it can be done now; the rest is noted. */
+/* As far as it can be done now; the rest is noted, where the next one is served. (One whose
+ * start is due later may be at the gate just now.) Who serves the version of which a run
+ * has ended may be gone with it. */
 static void
 look_at(DurableTables *tables, const DurableSlotKey *key, text *version)
 {
 	bool		queued = false;
+	text	   *next;
 
-	if (!durable_slots_lock(key) || fill_slots(tables, key, &queued) != FILLED)
-		leave_note(key, version);
+	if (durable_slots_lock(key) && fill_slots(tables, key, &queued) == FILLED)
+		return;
+	next = durable_slots_next_version(key);
+	leave_note(key, next != NULL ? next : version);
 }
 
 /* --------------------------------------------------------------- the gate -- */

@@ -294,8 +294,8 @@ refused(const DurableOperation *op, const DurableRefusal *refusal)
 }
 
 /*
- * Before the run is locked: a start that has to be counted may wait for others. None of the
- * children is there yet, so each is counted with those that come before it. What is
+ * Before the run is locked: a start that has to be counted, or registers its workflow by
+ * convention, may wait for others. None of the children is there yet, so each is counted with those that come before it. What is
  * wrong with the start of a child that is waited for is that step's error. The body has gone
  * on after any other: the run cannot know better than to fail. Returns why, or NULL.
  */
@@ -315,7 +315,7 @@ prepare_starts(DurableTurn *turn)
 
 		CHECK_FOR_INTERRUPTS();
 		if (checkpoint->kind != KIND_CHILD ||
-			!durable_workflow_find(turn->namespace, op->workflow, op->version, workflow))
+			!durable_workflow_for_start(turn->namespace, op->workflow, op->version, workflow))
 			continue;
 		spec->workflow = workflow;
 		spec->input = checkpoint->input;
