@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/executing.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/security.h"
 #include "engine/archive.h"
 #include "engine/run.h"
@@ -54,6 +55,23 @@ note_failure(int64 policy, int64 run, const char *error)
 	SPI_commit();
 }
 
+/* What the function did is rolled back. If the tree is as before, nobody else has
+ * changed it. */
+static void
+undo(int64 policy, int64 run, const text *state)
+{
+	DurableArchiveDocument document;
+
+	SPI_rollback();
+	durable_archive_document(policy, run, &document);
+	if (document.state != NULL && durable_text_same(document.state, state))
+		durable_archive_failed(policy, run, cstring_to_text(
+							   "the archive function changed the run, or another session held it"),
+							   durable_clock_now());
+	else
+		durable_archive_again(policy, run, durable_clock_now() + AGAIN_US);
+}
+
 /* The function has returned: the tree goes, together with what it did. */
 static void
 finish(int64 policy, int64 run, text *state)
@@ -61,10 +79,7 @@ finish(int64 policy, int64 run, text *state)
 	DurableNumbers tasks;
 
 	if (durable_archive_done(policy, run, state, &tasks) == 0)
-	{
-		SPI_rollback();
-		durable_archive_again(policy, run, durable_clock_now() + AGAIN_US);
-	}
+		undo(policy, run, state);
 	else
 	{
 		for (int i = 0; i < tasks.n; i++)
