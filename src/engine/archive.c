@@ -55,18 +55,26 @@ note_failure(int64 policy, int64 run, const char *error)
 	SPI_commit();
 }
 
-/* What the function did is rolled back. If the tree is as before, nobody else has
- * changed it. */
-static void
-undo(int64 policy, int64 run, const text *state)
+static bool
+is_as_before(int64 policy, int64 run, const text *state)
 {
 	DurableArchiveDocument document;
 
-	SPI_rollback();
 	durable_archive_document(policy, run, &document);
-	if (document.state != NULL && durable_text_same(document.state, state))
-		durable_archive_failed(policy, run, cstring_to_text(
-							   "the archive function changed the run, or another session held it"),
+	return document.state != NULL && durable_text_same(document.state, state);
+}
+
+/* What the function did is rolled back. If the tree was changed and is as before by that,
+ * the function had done it, and would do it again. */
+static void
+undo(int64 policy, int64 run, const text *state)
+{
+	bool		changed = !is_as_before(policy, run, state);
+
+	SPI_rollback();
+	if (changed && is_as_before(policy, run, state))
+		durable_archive_failed(policy, run,
+							   cstring_to_text("the archive function has changed the run"),
 							   durable_clock_now());
 	else
 		durable_archive_again(policy, run, durable_clock_now() + AGAIN_US);
