@@ -165,6 +165,12 @@ durable_run_delete(int64 id, int64 *live)
 			*live = alive.values[0];
 			return -1;
 		}
+		/* it ended, or was started, after the transaction's snapshot was taken, which stays
+		 * what it is */
+		if (IsolationUsesXactSnapshot())
+			ereport(ERROR,
+					errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					errmsg("could not serialize access due to concurrent update"));
 		/* somebody held a run of it; then it is different now */
 	}
 }

@@ -93,8 +93,32 @@ SELECT durable.purge_runs('{"workflow": "fails"}', force => true);
 SELECT (SELECT count(*) FROM durable.run) AS runs, (SELECT count(*) FROM durable.task) AS tasks, (SELECT count(*) FROM durable.checkpoint) AS checkpoints,
        (SELECT count(*) FROM durable.waiter) AS waiters, (SELECT count(*) FROM durable.task_ready) AS ready, (SELECT count(*) FROM durable.task_delayed) AS delayed;
 
+\echo an archive function that changes the run keeps it, and that is told
+CREATE FUNCTION eats(doc jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO archived VALUES (doc);
+	PERFORM durable.delete_run(doc #>> '{run,run_id}');
+	RETURN NULL;
+END $$;
+CREATE FUNCTION revives(doc jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO archived VALUES (doc);
+	PERFORM durable.requeue(doc #>> '{run,run_id}');
+	RETURN NULL;
+END $$;
+DELETE FROM archived;
+SELECT durable.register_workflow('fails', 'fails');
+SELECT durable.start('fails', run_id => 'x', tags => '{eats}'), durable.start('fails', run_id => 'y', tags => '{revives}');
+CALL durable.work(duration => '0');
+SELECT count(durable.set_retention('{failed}', max_age => '0', tag => t, archive => t)) FROM unnest('{eats,revives}'::text[]) t;
+SELECT durable.sweep() -> 'runs_deleted' AS deleted;
+CALL durable.work(duration => '0');
+SELECT run_id, status, error, failures FROM durable.retention_failures ORDER BY run_id;
+SELECT count(*) FROM archived;
+SELECT * FROM runs;
+
 SET client_min_messages = warning;
 DROP EXTENSION durable CASCADE;
 DROP VIEW IF EXISTS runs;
-DROP FUNCTION asks, fails, archive, lose;
+DROP FUNCTION asks, fails, archive, lose, eats, revives;
 DROP TABLE archived;
