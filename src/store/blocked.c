@@ -13,6 +13,7 @@
 #include "storage/lock.h"
 #include "utils/snapmgr.h"
 
+#include "base/lock_class.h"
 #include "base/names.h"
 #include "base/plan.h"
 #include "base/rel.h"
@@ -26,9 +27,6 @@ enum
 	BLOCKED_REQUIRES,
 	BLOCKED_COLUMNS
 };
-
-/* The classes below are taken: signal.c, lease.c, executing.c. */
-#define ANNOUNCE_LOCK_CLASS 7
 
 static void
 queue_tag(LOCKTAG *tag, text *namespace, text *queue)

@@ -17,6 +17,7 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
+#include "base/lock_class.h"
 #include "base/names.h"
 #include "base/plan.h"
 #include "store/singleton.h"
@@ -35,10 +36,6 @@ enum
 
 /* columns of the index */
 #define ORDER_COLUMNS 5
-
-/* The server's own advisory locks use 1 and 2 here; 3 to 6 are taken. */
-#define SLOTS_LOCK_CLASS 7
-#define QUEUE_LOCK_CLASS 8
 
 static const char *const state_names[] = {
 	[SLOT_HELD] = "held",
