@@ -189,17 +189,11 @@ int
 durable_slots_count(const DurableSlotKey *key, DurableSlotState state, int max)
 {
 	DurableProbe probe;
-	DurableRow	row;
 	Datum		keys[ORDER_COLUMNS];
-	int			n = 0;
+	int			n;
 
 	open_state(&probe, key, keys, state);
-	for (bool more = n < max && durable_probe_find(&probe, keys, &row); more;
-		 more = n < max && durable_probe_next(&probe, &row))
-	{
-		CHECK_FOR_INTERRUPTS();
-		n++;
-	}
+	n = durable_probe_count(&probe, keys, max);
 	durable_probe_close(&probe);
 	return n;
 }
