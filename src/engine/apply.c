@@ -331,6 +331,12 @@ prepare_starts(DurableTurn *turn)
 	return NULL;
 }
 
+void
+durable_apply_prepare(DurableTurn *turn)
+{
+	(void) prepare_starts(turn);
+}
+
 /* Instead of what the body came to. */
 static DurableApplied
 fail_instead(DurableTurn *turn, const DurableLease *lease, Jsonb *error)
