@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/lock_class.h"
 #include "base/names.h"
 #include "engine/retention.h"
 #include "engine/run.h"
@@ -34,9 +35,6 @@
 #include "store/retention.h"
 #include "store/task.h"
 #include "store/workflow.h"
-
-/* See store/singleton.c for the others. */
-#define RETENTION_LOCK_CLASS 11
 
 /* What a batch should take. */
 #define BATCH_US (20 * USECS_PER_SEC / 1000)

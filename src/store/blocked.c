@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/lock_class.h"
 #include "base/names.h"
 #include "base/plan.h"
 #include "base/rel.h"
@@ -29,9 +30,6 @@ enum
 	BLOCKED_SINCE,
 	BLOCKED_COLUMNS
 };
-
-/* See singleton.c for the others. */
-#define ANNOUNCE_LOCK_CLASS 10
 
 static void
 queue_tag(LOCKTAG *tag, text *namespace, text *queue)

@@ -12,6 +12,7 @@
 #include "storage/lock.h"
 #include "utils/snapmgr.h"
 
+#include "base/lock_class.h"
 #include "base/rel.h"
 #include "store/quota.h"
 
@@ -22,9 +23,6 @@ enum
 	QUOTA_KEY,
 	QUOTA_COLUMNS
 };
-
-/* See singleton.c for the others. */
-#define QUOTA_LOCK_CLASS 9
 
 void
 durable_quota_lock(text *namespace, text *key)

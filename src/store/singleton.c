@@ -17,6 +17,7 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
+#include "base/lock_class.h"
 #include "base/names.h"
 #include "base/plan.h"
 #include "store/singleton.h"
@@ -35,11 +36,6 @@ enum
 
 /* columns of the index */
 #define ORDER_COLUMNS 5
-
-/* The server's own advisory locks use 1 and 2 here. Others of ours: 3 signal.c, 4 lease.c,
- * 5 and 6 executing.c, 9 quota.c, 10 blocked.c, 11 engine/retention.c, 15 sweep.c. */
-#define SLOTS_LOCK_CLASS 7
-#define QUEUE_LOCK_CLASS 8
 
 static const char *const state_names[] = {
 	[SLOT_HELD] = "held",
