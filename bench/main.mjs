@@ -19,10 +19,12 @@ import { long, workflow } from './scenarios/workflow.mjs';
 import { full, timers, wfxmin } from './scenarios/workflow_full.mjs';
 import { externalWorkers as external } from './scenarios/external.mjs';
 import { admission } from './scenarios/admission.mjs';
+import { limiter } from './scenarios/limiter.mjs';
+import { retention } from './scenarios/retention.mjs';
 import { drains } from './peers/workflows.mjs';
 
 const scenarios = {
-  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external, admission,
+  cycle, settle, batch, clients, fan, flat, xmin, latency, background, wal, payload, workflow, long, full, timers, wfxmin, external, admission, limiter, retention,
 };
 
 const flags = Object.fromEntries(

@@ -42,6 +42,8 @@ CREATE TABLE durable.task (
 	input			jsonb,
 	replaced		boolean,		-- claimed with what it was before; see on_conflict
 	requires		text[] COLLATE "C",	-- what its worker has to be able to do
+	limiter			bigint,			-- NULL: nothing limits it
+	limiter_key		text COLLATE "C",
 	CONSTRAINT task_pkey PRIMARY KEY (id)
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 -- A claim does not write this row, so a payload costs nothing inline, and saves
@@ -71,7 +73,9 @@ CREATE TABLE durable.task_delayed (
 	run_at		timestamptz NOT NULL,
 	priority	int NOT NULL,
 	namespace	text COLLATE "C" NOT NULL,
-	queue		text COLLATE "C" NOT NULL
+	queue		text COLLATE "C" NOT NULL,
+	limiter		bigint,			-- where it waits when it is due
+	limiter_key	text COLLATE "C"
 ) USING heap WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE durable.task_delayed IS 'ids of the tasks whose time has not come';
 CREATE UNIQUE INDEX task_delayed_due ON durable.task_delayed
@@ -166,10 +170,11 @@ CREATE FUNCTION durable.dispatch(
 	max_attempts int DEFAULT 1, backoff interval DEFAULT '0',
 	backoff_max interval DEFAULT NULL, headers jsonb DEFAULT NULL,
 	backoff_kind text DEFAULT NULL, jitter boolean DEFAULT false,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL,
 	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
 	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'durable_dispatch';
-COMMENT ON FUNCTION durable.dispatch(text, jsonb, text, text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text, interval, interval, interval) IS
+COMMENT ON FUNCTION durable.dispatch(text, jsonb, text, text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text, text, text, interval, interval, interval) IS
 'queue a task; idempotent by task_id while the task or its result lives, unless on_conflict says reject, replace, replace_keep_time, debounce or throttle';
 
 CREATE FUNCTION durable.dispatch_many(
@@ -179,10 +184,11 @@ CREATE FUNCTION durable.dispatch_many(
 	backoff interval DEFAULT '0', backoff_max interval DEFAULT NULL,
 	headers jsonb DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	jitter boolean DEFAULT false, task_ids text[] DEFAULT NULL,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL,
 	on_conflict text DEFAULT NULL, debounce interval DEFAULT NULL,
 	debounce_max interval DEFAULT NULL, throttle interval DEFAULT NULL)
 RETURNS SETOF text LANGUAGE c ROWS 100 AS 'MODULE_PATHNAME', 'durable_dispatch_many';
-COMMENT ON FUNCTION durable.dispatch_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text[], text, interval, interval, interval) IS
+COMMENT ON FUNCTION durable.dispatch_many(text, jsonb[], text, text, int, timestamptz, int, interval, interval, jsonb, text, boolean, text[], text, text, text, interval, interval, interval) IS
 'queue one task per input, all of the same name; the task ids in the order of the inputs, NULL for what on_conflict => reject refused';
 
 --

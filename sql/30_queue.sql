@@ -61,7 +61,8 @@ BEGIN
 		RAISE EXCEPTION 'task_id must not be null' USING ERRCODE = 'null_value_not_allowed';
 	END IF;
 	SELECT CASE WHEN r.id IS NOT NULL THEN 'ready'
-				WHEN d.id IS NOT NULL THEN 'delayed' ELSE 'claimed' END,
+				WHEN d.id IS NOT NULL THEN 'delayed'
+				WHEN w.id IS NOT NULL THEN 'parked' ELSE 'claimed' END,
 		   NULL, t.error, t.attempt, t.reclaims, t.name, t.queue, t.priority,
 		   t.created_at, t.run_at, NULL, p.progress, p.at
 	  INTO status, output, error, attempt, reclaims, name, queue, priority,
@@ -71,6 +72,8 @@ BEGIN
 		   AND r.queue = t.queue AND r.priority = t.priority AND r.id = t.id
 	  LEFT JOIN durable.task_delayed d ON d.namespace = t.namespace
 		   AND d.queue = t.queue AND d.run_at = t.run_at AND d.id = t.id
+	  LEFT JOIN durable.task_limited w ON w.limiter = t.limiter AND w.key = t.limiter_key
+		   AND w.queue = t.queue AND w.priority = t.priority AND w.id = t.id
 	  LEFT JOIN durable.task_progress p ON p.id = t.id
 	 WHERE t.namespace = ns
 	   AND ((nr IS NULL AND t.task_id = $1) OR (t.id = nr AND t.task_id IS NULL));
@@ -86,7 +89,7 @@ BEGIN
 	   AND ((nr IS NULL AND r.task_id = $1) OR (r.id = nr AND r.task_id IS NULL));
 END $$;
 COMMENT ON FUNCTION durable.task_status(text, text) IS
-'where a stand-alone task stands or how it ended: ready, delayed, claimed, completed, failed, cancelled; all NULL when unknown';
+'where a stand-alone task stands or how it ended: ready, delayed, parked (at its limiter), claimed, completed, failed, cancelled; all NULL when unknown';
 
 CREATE FUNCTION durable.queue_depth(
 	queue text, namespace text DEFAULT NULL,
@@ -118,8 +121,10 @@ BEGIN
 							AND held.lease > COALESCE(t.last_lease, 0)
 						 OFFSET 0) mine;
 	SELECT pg_catalog.count(*) INTO parked
-	  FROM durable.singleton s JOIN durable.task t ON t.id = s.run
-	 WHERE s.namespace = ns AND s.parked AND t.queue = $1;
+	  FROM (SELECT FROM durable.task_limited w WHERE w.namespace = ns AND w.queue = $1
+			 UNION ALL
+			SELECT FROM durable.singleton s JOIN durable.task t ON t.id = s.run
+			 WHERE s.namespace = ns AND s.parked AND t.queue = $1) waiting;
 	SELECT durable.engine_now() - pg_catalog.min(t.created_at) INTO oldest_ready
 	  FROM (SELECT DISTINCT ON (r.priority) r.id
 			  FROM durable.task_ready r

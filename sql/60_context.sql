@@ -5,9 +5,10 @@
 CREATE FUNCTION durable.local_step(
 	handler text, input jsonb DEFAULT NULL, name text DEFAULT NULL,
 	retries int DEFAULT 1, backoff interval DEFAULT '0', backoff_kind text DEFAULT NULL,
-	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT false)
+	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT false,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL)
 RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'durable_local_step';
-COMMENT ON FUNCTION durable.local_step(text, jsonb, text, int, interval, text, interval, boolean) IS
+COMMENT ON FUNCTION durable.local_step(text, jsonb, text, int, interval, text, interval, boolean, text, text) IS
 'run a SQL function exactly once: its effect and its result are recorded in one transaction';
 
 CREATE FUNCTION durable.side_effect(handler text, input jsonb DEFAULT NULL)
@@ -20,9 +21,11 @@ CREATE FUNCTION durable.step(
 	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
 	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
-	queue text DEFAULT NULL, priority int DEFAULT NULL, requires text[] DEFAULT NULL)
+	queue text DEFAULT NULL, priority int DEFAULT NULL,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL,
+	requires text[] DEFAULT NULL)
 RETURNS jsonb LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step';
-COMMENT ON FUNCTION durable.step(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int, text[]) IS
+COMMENT ON FUNCTION durable.step(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int, text, text, text[]) IS
 'dispatch a step to its handler or to the workers of its queue, and wait for its result';
 
 CREATE FUNCTION durable.step_async(
@@ -30,9 +33,11 @@ CREATE FUNCTION durable.step_async(
 	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
 	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
-	queue text DEFAULT NULL, priority int DEFAULT NULL, requires text[] DEFAULT NULL)
+	queue text DEFAULT NULL, priority int DEFAULT NULL,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL,
+	requires text[] DEFAULT NULL)
 RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_async';
-COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int, text[]) IS
+COMMENT ON FUNCTION durable.step_async(text, jsonb, int, interval, text, interval, boolean, interval, interval, text, int, text, text, text[]) IS
 'dispatch a step and go on; the handle to await it by';
 
 CREATE FUNCTION durable.step_all(
@@ -40,9 +45,11 @@ CREATE FUNCTION durable.step_all(
 	retries int DEFAULT NULL, backoff interval DEFAULT NULL, backoff_kind text DEFAULT NULL,
 	backoff_max interval DEFAULT NULL, jitter boolean DEFAULT NULL,
 	timeout interval DEFAULT NULL, pickup_timeout interval DEFAULT NULL,
-	queue text DEFAULT NULL, priority int DEFAULT NULL, requires text[] DEFAULT NULL)
+	queue text DEFAULT NULL, priority int DEFAULT NULL,
+	limiter text DEFAULT NULL, fairness_key text DEFAULT NULL,
+	requires text[] DEFAULT NULL)
 RETURNS jsonb[] LANGUAGE c AS 'MODULE_PATHNAME', 'durable_step_all';
-COMMENT ON FUNCTION durable.step_all(text, jsonb[], text, int, int, interval, text, interval, boolean, interval, interval, text, int, text[]) IS
+COMMENT ON FUNCTION durable.step_all(text, jsonb[], text, int, int, interval, text, interval, boolean, interval, interval, text, int, text, text, text[]) IS
 'dispatch a step for each input, at most max_in_flight at a time, and wait for all their results';
 
 CREATE FUNCTION durable.await(handle int) RETURNS jsonb

@@ -21,6 +21,8 @@ ALTER TABLE durable.task_result ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.task_progress ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.queue ENABLE ROW LEVEL SECURITY;
 ALTER TABLE durable.task_deadline ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.task_limited ENABLE ROW LEVEL SECURITY;
+ALTER TABLE durable.limiter ENABLE ROW LEVEL SECURITY;
 CREATE POLICY namespace_read ON durable.task FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.task_ready FOR SELECT
@@ -32,6 +34,10 @@ CREATE POLICY namespace_read ON durable.lease FOR SELECT
 CREATE POLICY namespace_read ON durable.task_result FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.task_deadline FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.task_limited FOR SELECT
+	USING (durable.has_access(namespace, 'read'));
+CREATE POLICY namespace_read ON durable.limiter FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
 CREATE POLICY namespace_read ON durable.queue FOR SELECT
 	USING (durable.has_access(namespace, 'read'));
@@ -123,7 +129,10 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'EXECUTE ON ROUTINE durable.require_access'),
 		('read', 'EXECUTE ON ROUTINE durable.engine_now'),
 		('read', 'SELECT ON durable.task, durable.task_ready, durable.task_delayed, '
-			  || 'durable.task_result, durable.task_progress, durable.task_deadline, durable.queue'),
+			  || 'durable.task_result, durable.task_progress, durable.task_deadline, durable.queue, '
+			  || 'durable.task_limited, durable.limiter'),
+		('read', 'SELECT ON durable.limiters'),
+		('read', 'EXECUTE ON ROUTINE durable.limiter_usage'),
 		-- not the token: whoever knows it may settle
 		('read', 'SELECT (id, lease_until, claimed_at, kind, namespace, queue, worker, ids) '
 			  || 'ON durable.lease'),
@@ -194,6 +203,10 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('read', 'SELECT ON durable.worker, durable.worker_queue, durable.run_blocked, durable.workers'),
 		('manage', 'EXECUTE ON ROUTINE durable.pause_queue'),
 		('manage', 'EXECUTE ON ROUTINE durable.resume_queue'),
+		('manage', 'EXECUTE ON ROUTINE durable.register_limiter'),
+		('manage', 'EXECUTE ON ROUTINE durable.drop_limiter'),
+		('manage', 'EXECUTE ON ROUTINE durable.pause_limiter'),
+		('manage', 'EXECUTE ON ROUTINE durable.resume_limiter'),
 		('read', 'SELECT ON durable.schedule, durable.schedules'),
 		('read', 'SELECT ON durable.retention_policy, durable.retention_state, '
 			  || 'durable.retention_archive, durable.retention, durable.retention_failures'),

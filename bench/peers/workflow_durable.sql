@@ -65,8 +65,8 @@ DECLARE
 BEGIN
 	first := first - copies;
 	FOREACH tab IN ARRAY ARRAY['durable.run', 'durable.task', 'durable.task_ready', 'durable.task_delayed',
-							   'durable.checkpoint', 'durable.waiter']::regclass[] LOOP
-		key := CASE WHEN tab IN ('durable.checkpoint'::regclass, 'durable.waiter'::regclass) THEN 'run' ELSE 'id' END;
+							   'durable.checkpoint', 'durable.waiter', 'durable.retention_due']::regclass[] LOOP
+		key := CASE WHEN EXISTS (SELECT FROM pg_attribute WHERE attrelid = tab AND attname = 'run') THEN 'run' ELSE 'id' END;
 		SELECT string_agg(CASE attname WHEN key THEN 'g' WHEN 'run_id' THEN format('%L || g', $1)
 						  WHEN 'token' THEN format('%L || g', $1) ELSE format('t.%I', attname) END, ', ' ORDER BY attnum)
 		  INTO columns FROM pg_attribute WHERE attrelid = tab AND attnum > 0 AND NOT attisdropped;

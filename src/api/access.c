@@ -26,6 +26,7 @@
 #include "base/security.h"
 #include "base/wakeup.h"
 #include "base/workers.h"
+#include "store/limiter.h"
 #include "store/task.h"
 
 DURABLE_FUNCTION(durable_settings_changed);
@@ -138,6 +139,7 @@ durable_activate(PG_FUNCTION_ARGS)
 	(void) durable_plan_run(&disown_plan, NULL, NULL);
 	(void) durable_plan_run(&activate_plan, values, NULL);
 	back = (int64) durable_task_requeue_orphans();
+	durable_limiters_rebuild();
 	durable_plan_end();
 	PG_RETURN_INT64(back);
 }

@@ -13,11 +13,13 @@
 
 #include "api/args.h"
 #include "api/context.h"
+#include "api/limiter.h"
 #include "api/replay.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/json.h"
+#include "engine/limiter.h"
 #include "engine/run.h"
 #include "engine/turn.h"
 
@@ -130,6 +132,8 @@ durable_context_operation(DurableTurn *turn, int seq, const DurableOperation *re
 	op->target = keep_text(turn, read->target);
 	op->workflow = keep_text(turn, read->workflow);
 	op->version = keep_text(turn, read->version);
+	op->limiter = keep_text(turn, read->limiter);
+	op->fairness_key = keep_text(turn, read->fairness_key);
 	op->backoff = keep_interval(turn, read->backoff);
 	op->backoff_max = keep_interval(turn, read->backoff_max);
 	op->timeout = keep_interval(turn, read->timeout);
@@ -154,6 +158,19 @@ durable_context_return(FunctionCallInfo fcinfo, Jsonb *value)
 	PG_RETURN_JSONB_P(value);
 }
 
+/* Returns when the turn's claim was given a slot for it; else the turn ends. */
+static void
+wait_for_slot(DurableTurn *turn, const DurableOperation *op)
+{
+	DurableLimitedBy gate = {
+		.limiter = durable_limiter_require(turn->namespace, op->limiter),
+		.key = op->fairness_key != NULL ? op->fairness_key : turn->run_id
+	};
+
+	if (!turn->has_slot || turn->slot_spent || turn->slot.limiter != gate.limiter)
+		durable_turn_suspend_at(turn, &gate);
+}
+
 static Jsonb *
 local_step(DurableTurn *turn, text *name, Jsonb *input, const DurableOperation *op)
 {
@@ -169,6 +186,8 @@ local_step(DurableTurn *turn, text *name, Jsonb *input, const DurableOperation *
 		checkpoint = durable_turn_record(turn, seq, KIND_LOCAL, name, CHECKPOINT_PENDING, NULL);
 		checkpoint->input = durable_context_keep(turn, input);
 	}
+	if (op->limiter != NULL)
+		wait_for_slot(turn, op);
 	durable_turn_run_step(turn, durable_context_operation(turn, seq, op));
 	return NULL;
 }
@@ -182,6 +201,7 @@ durable_local_step(PG_FUNCTION_ARGS)
 	Jsonb	   *input = durable_arg_jsonb(fcinfo, 1, "input");
 
 	durable_context_policy(fcinfo, 3, &op);
+	durable_arg_limiter(fcinfo, 8, &op.limiter, &op.fairness_key);
 	if (durable_call_has_asked(fcinfo))
 		durable_turn_asked(turn);
 	return durable_context_return(fcinfo, local_step(turn, name != NULL ? name : op.target,

@@ -100,6 +100,7 @@ record_fan(DurableTurn *turn, const Fan *fan)
 	bool	   *nulls;
 	int			n;
 
+	durable_context_check_limiter(turn, &fan->op);
 	deconstruct_array(fan->inputs, JSONBOID, -1, false, TYPALIGN_INT, &inputs, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{

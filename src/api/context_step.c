@@ -18,9 +18,11 @@
 #include "api/args.h"
 #include "api/context.h"
 #include "api/context_step.h"
+#include "api/limiter.h"
 #include "api/replay.h"
 #include "base/compat.h"
 #include "base/errors.h"
+#include "engine/limiter.h"
 
 DURABLE_FUNCTION(durable_step);
 DURABLE_FUNCTION(durable_step_async);
@@ -37,7 +39,15 @@ durable_context_step_options(FunctionCallInfo fcinfo, int first, DurableOperatio
 	op->target = durable_check_queue(durable_arg_name(fcinfo, first + 7, "queue", true));
 	op->has_priority = !PG_ARGISNULL(first + 8);
 	op->priority = op->has_priority ? PG_GETARG_INT32(first + 8) : 0;
-	op->requires = durable_arg_requires(fcinfo, first + 9);
+	op->requires = durable_arg_requires(fcinfo, first + 11);
+	durable_arg_limiter(fcinfo, first + 9, &op->limiter, &op->fairness_key);
+}
+
+void
+durable_context_check_limiter(DurableTurn *turn, const DurableOperation *op)
+{
+	if (op->limiter != NULL)
+		(void) durable_limiter_require(turn->namespace, op->limiter);
 }
 
 void
@@ -67,6 +77,7 @@ dispatch(DurableTurn *turn, FunctionCallInfo fcinfo)
 	if (checkpoint != NULL && (checkpoint->status != CHECKPOINT_PENDING ||
 							   checkpoint->task != 0 || checkpoint->unsaved))
 		return seq;
+	durable_context_check_limiter(turn, &op);
 	(void) durable_context_operation(turn, seq, &op);
 	if (checkpoint == NULL)
 	{

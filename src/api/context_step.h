@@ -18,6 +18,9 @@
 extern void durable_context_step_options(FunctionCallInfo fcinfo, int first,
 										 DurableOperation *op);
 
+/* 42704 for an operation whose limiter does not exist */
+extern void durable_context_check_limiter(DurableTurn *turn, const DurableOperation *op);
+
 /* Suspends until the pending ones of these positions have ended. */
 extern void durable_context_await(DurableTurn *turn, int first, int last)
 			__attribute__((noreturn));

@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "api/args.h"
+#include "api/limiter.h"
 #include "api/conflict.h"
 #include "base/clock.h"
 #include "base/compat.h"
@@ -90,7 +91,7 @@ check_explicit_id(text *task_id)
 Datum
 durable_dispatch(PG_FUNCTION_ARGS)
 {
-	DurableTaskSpec spec;
+	DurableTaskSpec spec = {0};
 	DurableTaskItem item = {0};
 
 	durable_require_writable("durable.dispatch()");
@@ -99,10 +100,12 @@ durable_dispatch(PG_FUNCTION_ARGS)
 		item.task_id = check_explicit_id(PG_GETARG_TEXT_PP(2));
 	/* the arguments after task_id are those of dispatch_many after inputs */
 	read_spec(fcinfo, 3, &spec);
+	durable_arg_limiter(fcinfo, 13, &spec.limiter, &spec.fairness_key);
 	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
 	if (item.task_id == NULL)
 		durable_conflict_needs_id(&spec.conflict, "task_id");
 	durable_access_require(spec.namespace, PRIVILEGE_START);
+	durable_dispatch_find_limiter(&spec);
 	durable_dispatch_tasks(&spec, &item, 1);
 	if (item.taken && spec.conflict.policy == CONFLICT_REJECT)
 		ereport(ERROR,
@@ -160,7 +163,7 @@ Datum
 durable_dispatch_many(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	DurableTaskSpec spec;
+	DurableTaskSpec spec = {0};
 	DurableTaskItem *items;
 	text	  **task_ids;
 	int			n;
@@ -169,6 +172,7 @@ durable_dispatch_many(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	items = read_items(fcinfo, &n);
 	read_spec(fcinfo, 2, &spec);
+	durable_arg_limiter(fcinfo, 13, &spec.limiter, &spec.fairness_key);
 	durable_arg_conflict(fcinfo, &spec.conflict, &spec.run_at, "run_at");
 	for (int i = 0; i < n; i++)
 	{
@@ -176,6 +180,7 @@ durable_dispatch_many(PG_FUNCTION_ARGS)
 			durable_conflict_needs_id(&spec.conflict, "task_ids");
 	}
 	durable_access_require(spec.namespace, PRIVILEGE_START);
+	durable_dispatch_find_limiter(&spec);
 	durable_dispatch_tasks(&spec, items, n);
 
 	/* one conflict is no reason to refuse the others: NULL in its place */

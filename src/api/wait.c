@@ -36,6 +36,7 @@
 #include "base/rel.h"
 #include "base/security.h"
 #include "base/wakeup.h"
+#include "engine/limiter_claim.h"
 #include "engine/claim.h"
 #include "engine/maintain.h"
 #include "store/ready.h"
@@ -125,7 +126,8 @@ look_for_work(Wait *wait)
 	if (!wait->atomic && !found)
 		wait->next = durable_maintain(wait->namespace, wait->queues, wait->nqueues, now,
 									  DURABLE_WAIT_TASKS, DURABLE_WAIT_ROUNDS, &moved);
-	found = found || durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now);
+	found = found || durable_work_exists(wait->namespace, wait->queues, wait->nqueues, now,
+										 &wait->next);
 	MemoryContextSwitchTo(before);
 	MemoryContextReset(wait->scratch);
 	return found;
@@ -227,6 +229,12 @@ claim_now(Wait *wait)
 		wait->tasks = SPI_datumTransfer(tasks, false, -1);
 	SPI_freetuptable(SPI_tuptable);
 	durable_snapshot_pop();
+	if (isnull)
+	{
+		TimestampTz again = durable_limits_again();
+
+		wait->next = Min(wait->next, again);
+	}
 	return !isnull;
 }
 

@@ -27,6 +27,7 @@
 #include "base/extension_state.h"
 #include "base/guc.h"
 #include "base/security.h"
+#include "engine/limiter_claim.h"
 #include "engine/work.h"
 #include "store/run.h"
 
@@ -40,6 +41,7 @@ sleep_until_work(TimestampTz deadline)
 	TimestampTz now = durable_clock_now();
 	double		ms = Min((deadline - now) / 1000.0, durable_poll_interval);
 
+	ms = Min(ms, ((double) durable_limits_again() - (double) now) / 1000.0);
 	if (wait_event == 0)
 		wait_event = compat_wait_event("DurableWork");
 	SPI_commit();

@@ -40,10 +40,7 @@
 
 #include "base/compat.h"
 #include "base/executing.h"
-
-/* Of the advisory locks: 1 and 2 are the server's, 3 signal tokens', 4 leases'. */
-#define EXECUTING_LOCK_CLASS 5
-#define GATE_LOCK_CLASS 6
+#include "base/lock_class.h"
 
 /* How often a session that is between two transactions is looked for again, and how
  * long it is given each time. */

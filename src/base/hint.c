@@ -308,6 +308,26 @@ durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level)
 		pg_atomic_fetch_add_u64(&table->checks, 1);
 }
 
+bool
+durable_hint_is_spent(const DurableKey *key, int32 level)
+{
+	Bucket	   *bucket;
+	Entry	   *entry;
+	TimestampTz now;
+	bool		spent;
+
+	if (table == NULL || !durable_use_scan_hints)
+		return false;
+	now = GetCurrentTimestamp();
+	bucket = bucket_of(key, level);
+	SpinLockAcquire(&bucket->lock);
+	entry = find_entry(bucket, key, level);
+	spent = entry != NULL && entry->position == DURABLE_POSITION_END && entry->nholes == 0 &&
+		now - entry->last_check < CHECK_US;
+	SpinLockRelease(&bucket->lock);
+	return spent;
+}
+
 void
 durable_hint_end(const DurableHint *hint)
 {

@@ -46,6 +46,10 @@ extern void durable_hint_init(void);
 /* Call before the scan looks at the first index entry. */
 extern void durable_hint_begin(DurableHint *hint, const DurableKey *key, int32 level);
 
+/* Whether all entries of the list are dead for good, so that a scan can be left out. Not
+ * when a scan is due that checks just that. */
+extern bool durable_hint_is_spent(const DurableKey *key, int32 level);
+
 /* The scan is over without having advanced the hint. */
 extern void durable_hint_end(const DurableHint *hint);
 

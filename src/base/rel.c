@@ -88,6 +88,30 @@ static const char *const rel_names[REL_COUNT] = {
 	[IDX_SINGLETON_ORDER] = "singleton_order",
 	[REL_QUOTA] = "quota",
 	[IDX_QUOTA_PKEY] = "quota_pkey",
+	[REL_TASK_LIMITED] = "task_limited",
+	[REL_LIMITER] = "limiter",
+	[REL_LIMITER_QUEUE] = "limiter_queue",
+	[REL_LIMITER_TURN] = "limiter_turn",
+	[REL_LIMITER_BLOCKED] = "limiter_blocked",
+	[REL_LIMITER_SLOT] = "limiter_slot",
+	[REL_LIMITER_FREED] = "limiter_freed",
+	[REL_LIMITER_STATE] = "limiter_state",
+	[REL_LIMITER_KEY] = "limiter_key",
+	[REL_LIMITER_TICK] = "limiter_tick",
+	[IDX_LIMITED_ORDER] = "task_limited_order",
+	[IDX_LIMITER_PKEY] = "limiter_pkey",
+	[IDX_LIMITER_ID] = "limiter_id_key",
+	[IDX_LIMITER_QUEUE_PAIR] = "limiter_queue_pair",
+	[IDX_LIMITER_QUEUE_LIMITER] = "limiter_queue_limiter",
+	[IDX_LIMITER_TURN_ORDER] = "limiter_turn_order",
+	[IDX_LIMITER_TURN_KEY] = "limiter_turn_key",
+	[IDX_LIMITER_BLOCKED] = "limiter_blocked_key",
+	[IDX_LIMITER_SLOT] = "limiter_slot_pkey",
+	[IDX_LIMITER_FREED] = "limiter_freed_order",
+	[IDX_LIMITER_STATE] = "limiter_state_version",
+	[IDX_LIMITER_KEY] = "limiter_key_version",
+	[IDX_LIMITER_TICK] = "limiter_tick_order",
+	[SEQ_LIMITER] = "limiter_seq",
 	[REL_LAST_SWEEP] = "last_sweep",
 	[IDX_LAST_SWEEP_PKEY] = "last_sweep_pkey",
 	[REL_SWEEP_FAILURE] = "sweep_failure",
@@ -668,6 +692,21 @@ durable_probe_next(DurableProbe *probe, DurableRow *row)
 	return probe_step(probe, ForwardScanDirection, row);
 }
 
+int
+durable_probe_count(DurableProbe *probe, const Datum *keys, int max)
+{
+	DurableRow	row;
+	int			n = 0;
+
+	for (bool more = n < max && durable_probe_find(probe, keys, &row); more;
+		 more = n < max && durable_probe_next(probe, &row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		n++;
+	}
+	return n;
+}
+
 bool
 durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {
@@ -702,6 +741,16 @@ durable_probe_close(DurableProbe *probe)
 	table_close(probe->rel, NoLock);
 }
 
+bool
+durable_table_is_unused(DurableRel table)
+{
+	Relation	rel = durable_table_open(table, AccessShareLock);
+	bool		unused = RelationGetNumberOfBlocks(rel) == 0;
+
+	table_close(rel, AccessShareLock);
+	return unused;
+}
+
 void
 durable_slot_row(TupleTableSlot *slot, DurableRow *row)
 {
@@ -732,7 +781,7 @@ durable_snapshot_pop(void)
  * taken as done; a pruned one counts as dead, one that
  * moved along its chain as live. */
 static HTSV_Result
-row_state(Relation rel, ItemPointer tid)
+row_state(Relation rel, ItemPointer tid, bool *own_deleted)
 {
 	Buffer		buffer = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
 	HTSV_Result state = HEAPTUPLE_DEAD;
@@ -757,6 +806,9 @@ row_state(Relation rel, ItemPointer tid)
 		if (state == HEAPTUPLE_INSERT_IN_PROGRESS &&
 			TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple.t_data)))
 			state = HEAPTUPLE_LIVE;
+		if (state == HEAPTUPLE_DELETE_IN_PROGRESS && own_deleted != NULL)
+			*own_deleted =
+				TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetUpdateXid(tuple.t_data));
 	}
 	else if (ItemIdIsRedirected(item))
 		state = HEAPTUPLE_LIVE;
@@ -767,13 +819,22 @@ row_state(Relation rel, ItemPointer tid)
 bool
 durable_row_is_dead(Relation rel, ItemPointer tid)
 {
-	HTSV_Result state = row_state(rel, tid);
+	HTSV_Result state = row_state(rel, tid, NULL);
 
 	return state == HEAPTUPLE_DEAD || state == HEAPTUPLE_RECENTLY_DEAD;
 }
 
 bool
+durable_row_is_gone(Relation rel, ItemPointer tid)
+{
+	bool		own_deleted = false;
+	HTSV_Result state = row_state(rel, tid, &own_deleted);
+
+	return own_deleted || state == HEAPTUPLE_DEAD || state == HEAPTUPLE_RECENTLY_DEAD;
+}
+
+bool
 durable_row_is_live(Relation rel, ItemPointer tid)
 {
-	return row_state(rel, tid) == HEAPTUPLE_LIVE;
+	return row_state(rel, tid, NULL) == HEAPTUPLE_LIVE;
 }

@@ -82,6 +82,30 @@ typedef enum DurableRel
 	IDX_SINGLETON_ORDER,
 	REL_QUOTA,
 	IDX_QUOTA_PKEY,
+	REL_TASK_LIMITED,
+	REL_LIMITER,
+	REL_LIMITER_QUEUE,
+	REL_LIMITER_TURN,
+	REL_LIMITER_BLOCKED,
+	REL_LIMITER_SLOT,
+	REL_LIMITER_FREED,
+	REL_LIMITER_STATE,
+	REL_LIMITER_KEY,
+	REL_LIMITER_TICK,
+	IDX_LIMITED_ORDER,
+	IDX_LIMITER_PKEY,
+	IDX_LIMITER_ID,
+	IDX_LIMITER_QUEUE_PAIR,
+	IDX_LIMITER_QUEUE_LIMITER,
+	IDX_LIMITER_TURN_ORDER,
+	IDX_LIMITER_TURN_KEY,
+	IDX_LIMITER_BLOCKED,
+	IDX_LIMITER_SLOT,
+	IDX_LIMITER_FREED,
+	IDX_LIMITER_STATE,
+	IDX_LIMITER_KEY,
+	IDX_LIMITER_TICK,
+	SEQ_LIMITER,
 	REL_LAST_SWEEP,
 	IDX_LAST_SWEEP_PKEY,
 	REL_SWEEP_FAILURE,
@@ -219,12 +243,17 @@ extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 extern bool durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row);
 /* stands before it, for durable_probe_next() to go there */
 extern void durable_probe_start(DurableProbe *probe, const Datum *keys);
+/* how many rows there are with the keys; stops at max */
+extern int	durable_probe_count(DurableProbe *probe, const Datum *keys, int max);
 /* the next one after it */
 extern bool durable_probe_next(DurableProbe *probe, DurableRow *row);
 /* the same from the other end */
 extern bool durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row);
 extern bool durable_probe_previous(DurableProbe *probe, DurableRow *row);
 extern void durable_probe_close(DurableProbe *probe);
+
+/* Whether no row was ever put into the table (since it was last emptied). */
+extern bool durable_table_is_unused(DurableRel table);
 
 /* everything in the slot, not copied */
 extern void durable_slot_row(TupleTableSlot *slot, DurableRow *row);
@@ -237,6 +266,10 @@ extern void durable_snapshot_pop(void);
 /* Whether the row at tid can never be seen again by anyone who looks from now
  * on: aborted insertion or committed deletion. */
 extern bool durable_row_is_dead(Relation rel, ItemPointer tid);
+
+/* … or was deleted by this transaction: if it is not for good, neither is what the
+ * caller writes. */
+extern bool durable_row_is_gone(Relation rel, ItemPointer tid);
 
 /* Whether the row at tid is there, for this transaction at least, and nobody is
  * deleting it. */

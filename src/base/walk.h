@@ -25,7 +25,7 @@
 /* After so many dead entries the hint is moved, in case the walk is cancelled. */
 #define DURABLE_WALK_PUBLISH 1000
 
-#define DURABLE_WALK_KEYS 4
+#define DURABLE_WALK_KEYS 5
 
 typedef struct DurableWalk
 {

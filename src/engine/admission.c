@@ -161,7 +161,7 @@ come_again(DurableTables *tables, DurableRow *task, TimestampTz now)
 	durable_row_set(task, TASK_RUN_AT, TimestampTzGetDatum(at));
 	if (durable_writer_update(durable_tables_get(tables, TABLE_TASK), task, false) == TM_Ok)
 		durable_delayed_insert(durable_tables_get(tables, TABLE_DELAYED), id, at, priority,
-							   namespace, queue);
+							   namespace, queue, NULL);
 	else
 		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id, priority,
 							 namespace, queue);

@@ -30,6 +30,7 @@
 #include "engine/check.h"
 #include "engine/convention.h"
 #include "engine/handoff.h"
+#include "engine/limiter.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/start_limit.h"
@@ -39,6 +40,7 @@
 #include "store/ready.h"
 #include "store/run_log.h"
 #include "store/signal.h"
+#include "store/limiter_slot.h"
 #include "store/task.h"
 
 /* A registration whose token somebody is signalling looks again this soon. */
@@ -50,6 +52,31 @@ static text *
 copy_text(const DurableRow *row, int column)
 {
 	return DatumGetTextPCopy(row->values[column]);
+}
+
+/* What the claim of this turn was given by a limiter. */
+static void
+load_slot(DurableTurn *turn)
+{
+	ItemPointerData tid;
+
+	turn->slot_spent = false;
+	turn->has_slot = !durable_table_is_unused(REL_LIMITER_SLOT) &&
+		durable_limiter_slot_find(turn->run, &turn->slot, &tid);
+}
+
+/* The step that the slot was for is being recorded, or the turn ends without it. */
+static void
+leave_slot(DurableTurn *turn, bool turn_ends)
+{
+	DurableTables tables;
+
+	if (!turn->has_slot || (!turn->slot_spent && !turn_ends))
+		return;
+	durable_tables_init(&tables);
+	durable_limiter_leave_number(&tables, turn->run);
+	durable_tables_close(&tables);
+	turn->has_slot = false;
 }
 
 bool
@@ -82,6 +109,7 @@ durable_turn_load(DurableTurn *turn, int64 id)
 		turn->attributes = NULL;
 		turn->fan_changed = false;
 		turn->done = 0;
+		load_slot(turn);
 		turn->body = InvalidOid;
 		if (durable_workflow_find(turn->namespace, copy_text(&row, RUN_WORKFLOW),
 								  copy_text(&row, RUN_VERSION), &turn->workflow) &&
@@ -161,7 +189,14 @@ settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt
 	settled = durable_writer_delete(&writer, &task.tid, true) == TM_Ok;
 	durable_writer_close(&writer);
 	if (settled)
+	{
+		DurableTables tables;
+
 		durable_timeout_ended(&task);
+		durable_tables_init(&tables);
+		durable_limiter_leave(&tables, &task);
+		durable_tables_close(&tables);
+	}
 	return settled;
 }
 
@@ -620,6 +655,7 @@ durable_apply_step(DurableTurn *turn, const DurableLease *lease, int below)
 	if (result != APPLIED)
 		return result;
 	(void) write_history(turn, below);
+	leave_slot(turn, false);
 	if (update_run(turn, &run))
 		durable_run_update(&run);
 	close_claimed(&run);
@@ -666,6 +702,36 @@ something_came(const DurableTurn *turn, const DurableCheckpoint *last, bool was_
 	return was_pending && last->status != CHECKPOINT_PENDING;
 }
 
+/* Whether all of an awaited range has ended, as steps do that could not be dispatched. */
+static bool
+nothing_is_out(const DurableTurn *turn)
+{
+	return turn->awaited_first >= 0 && result_awaited(turn) < 0;
+}
+
+/* The turn's task waits at the limiter; its row says so, for whoever takes it out. */
+static void
+wait_at_limiter(DurableTurn *turn)
+{
+	DurableTables tables;
+	DurableProbe by_id;
+	DurableRow	task;
+
+	durable_tables_init(&tables);
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (!durable_task_find_number(&by_id, turn->run, &task))
+		elog(ERROR, "a locked turn has no task");
+	durable_limited_by_to_row(&turn->gate, &task, TASK_LIMITER, TASK_LIMITER_KEY);
+	if (durable_writer_update(durable_tables_get(&tables, TABLE_TASK), &task, true) != TM_Ok)
+		elog(ERROR, "a locked turn was changed by somebody else");
+	durable_limiter_enlist(&tables, &turn->gate, &turn->run, 1,
+						   DatumGetInt32(task.values[TASK_PRIORITY]), turn->namespace,
+						   turn->workflow.queue);
+	durable_probe_close(&by_id);
+	durable_tables_close(&tables);
+	durable_snapshot_pop();
+}
+
 static void
 park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int on)
 {
@@ -696,8 +762,13 @@ park(DurableTurn *turn, DurableRun *run, TimestampTz wake_at, int on)
 		durable_run_set_turn_state(row, TURN_DELAYED);
 		durable_writer_open(&writer, REL_TASK_DELAYED);
 		durable_delayed_insert(&writer, turn->run, wake_at, turn->priority,
-							   turn->namespace, turn->workflow.queue);
+							   turn->namespace, turn->workflow.queue, NULL);
 		durable_writer_close(&writer);
+	}
+	else if (turn->limited)
+	{
+		wait_at_limiter(turn);
+		durable_run_set_turn_state(row, TURN_LIMITED);
 	}
 	else
 		durable_run_set_turn_state(row, TURN_PARKED);
@@ -742,7 +813,8 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	if (result != APPLIED)
 		return result;
 	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
-	if (last != NULL && something_came(turn, last, was_pending))
+	leave_slot(turn, true);
+	if ((last != NULL && something_came(turn, last, was_pending)) || nothing_is_out(turn))
 	{
 		if (update_run(turn, &run))
 			durable_run_update(&run);

@@ -26,6 +26,8 @@
 #include "engine/admission.h"
 #include "engine/claim.h"
 #include "engine/claimer.h"
+#include "engine/limiter.h"
+#include "engine/limiter_claim.h"
 #include "engine/maintain.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
@@ -137,13 +139,15 @@ deliver(Round *round, const DurableRow *task, int64 id, text *queue)
 /* A session cannot execute the turns of external workflows, which are on queues that
  * clients claim from. */
 static bool
-is_for_others(const Round *round, const DurableRow *task, const DurableReadyScan *scan)
+is_for_others(const Round *round, const DurableRow *task)
 {
+	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
 	DurableRow	run;
 	DurableWorkflow workflow;
 
-	return round->claim->in_session && VARDATA_ANY(scan->queue)[0] != '#' &&
-		durable_task_is(task, "turn") && durable_run_read(scan->id, &run) &&
+	return round->claim->in_session && VARDATA_ANY(queue)[0] != '#' &&
+		durable_task_is(task, "turn") &&
+		durable_run_read(DatumGetInt64(task->values[TASK_ID]), &run) &&
 		durable_workflow_find(DatumGetTextPP(run.values[RUN_NAMESPACE]),
 							  DatumGetTextPP(run.values[RUN_WORKFLOW]),
 							  DatumGetTextPP(run.values[RUN_VERSION]), &workflow) &&
@@ -159,7 +163,7 @@ take_one(Round *round, DurableWriter *ready, DurableProbe *by_id, DurableReadySc
 	bool		found = durable_task_find_number(by_id, scan->id, &task);
 	DurableFit	fit = CLAIMER_FITS;
 
-	if (found && is_for_others(round, &task, scan))
+	if (found && is_for_others(round, &task))
 		return;
 	if (found)
 		fit = durable_claimer_fit(&round->claimer, &task);
@@ -178,6 +182,41 @@ take_one(Round *round, DurableWriter *ready, DurableProbe *by_id, DurableReadySc
 		durable_ready_scan_taken(scan);
 }
 
+/* Whether a task that waits at a limiter comes before the best ready one. Then it is
+ * taken, or left for this claim. */
+static bool
+take_limited(Round *round, DurableLimits *limits, const DurableReadyScan *ready,
+			 DurableProbe *by_id)
+{
+	int32		priority;
+	int64		id;
+	text	   *queue;
+	DurableRow	task;
+	bool		found;
+
+	if (!durable_limits_best(limits, &priority, &id))
+		return false;
+	if (ready != NULL && (priority < ready->priority ||
+						  (priority == ready->priority && id > ready->id)))
+		return false;
+	found = durable_task_find_number(by_id, id, &task);
+	if (found && (is_for_others(round, &task) ||
+				  durable_claimer_fit(&round->claimer, &task) != CLAIMER_FITS))
+	{
+		round->passed++;
+		durable_limits_leave(limits);
+	}
+	else if (durable_limits_take(limits, &queue))
+	{
+		/* a slot is no use to a run that has to wait for that of its singleton key */
+		if (durable_gate_pass(&round->gate, &round->tables, &task, round->now))
+			deliver(round, &task, id, queue);
+		else
+			durable_limiter_leave(&round->tables, &task);
+	}
+	return true;
+}
+
 /* One that is not fit for anything need not see all that there is. */
 static bool
 has_enough(const Round *round)
@@ -187,7 +226,7 @@ has_enough(const Round *round)
 }
 
 static void
-take_ready(Round *round, Snapshot snapshot)
+take_ready(Round *round, Snapshot snapshot, DurableLimits *limits)
 {
 	const DurableClaim *claim = round->claim;
 	Merge		merge;
@@ -198,8 +237,17 @@ take_ready(Round *round, Snapshot snapshot)
 	durable_writer_open(&writer, REL_TASK_READY);
 	durable_task_open_by_id(&by_id, snapshot);
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
-	while ((scan = merge_best(&merge)) != NULL)
+	for (;;)
 	{
+		scan = merge_best(&merge);
+		if (limits != NULL && take_limited(round, limits, scan, &by_id))
+		{
+			if (has_enough(round))
+				break;
+			continue;
+		}
+		if (scan == NULL)
+			break;
 		take_one(round, &writer, &by_id, scan);
 		if (has_enough(round))
 			break;
@@ -234,11 +282,34 @@ move_due(const Round *round)
 	owed_to_ready = moved < max ? 0 : Min(moved, PG_INT32_MAX / 2) * 2;
 }
 
+/* Of the queues that are not paused. */
+static DurableLimits *
+lock_limiters(const Round *round)
+{
+	const DurableClaim *claim = round->claim;
+	text	  **queues = palloc(sizeof(text *) * Max(claim->nqueues, 1));
+	int			n = 0;
+
+	for (int i = 0; i < claim->nqueues; i++)
+	{
+		if (!durable_queue_is_paused(claim->namespace, claim->queues[i]))
+			queues[n++] = claim->queues[i];
+	}
+	return durable_limits_lock(claim->namespace, queues, n, round->now);
+}
+
 /* Leaves its snapshot pushed. */
 static void
 take(Round *round)
 {
-	take_ready(round, durable_snapshot_push());
+	DurableLimits *limits = lock_limiters(round);
+	Snapshot	snapshot = durable_snapshot_push();
+
+	if (limits != NULL)
+		durable_limits_open(limits, snapshot);
+	take_ready(round, snapshot, limits);
+	if (limits != NULL)
+		durable_limits_close(limits);
 	owed_to_ready -= Min(owed_to_ready, round->lease.nids);
 }
 
@@ -350,13 +421,27 @@ lapsed_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, Ti
 	return found;
 }
 
+static bool
+limited_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, TimestampTz now,
+			   TimestampTz *next)
+{
+	bool		found = false;
+
+	for (int i = 0; i < nqueues && !found; i++)
+		found = !durable_queue_is_paused(namespace, queues[i]) &&
+			durable_limits_exists(snapshot, namespace, &queues[i], 1, now, next);
+	return found;
+}
+
 bool
-durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now)
+durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now,
+					TimestampTz *next)
 {
 	Snapshot	snapshot = durable_snapshot_push();
 	bool		found = ready_exists(snapshot, namespace, queues, nqueues) ||
 		due_exists(snapshot, namespace, queues, nqueues, now) ||
-		lapsed_exists(snapshot, namespace, queues, nqueues, now);
+		lapsed_exists(snapshot, namespace, queues, nqueues, now) ||
+		limited_exists(snapshot, namespace, queues, nqueues, now, next);
 
 	durable_snapshot_pop();
 	return found;

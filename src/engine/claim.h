@@ -37,7 +37,9 @@ extern bool durable_claim_ended_early(void);
 /* Whether something is ready that nobody is claiming. Reads only. */
 extern bool durable_ready_exists(text *namespace, text **queues, int nqueues);
 
-/* Whether a claim of these queues would find something now. Reads only. */
-extern bool durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now);
+/* Whether a claim of these queues would find something now. Reads only. *next: when the
+ * window of a limiter opens, if that is before it. */
+extern bool durable_work_exists(text *namespace, text **queues, int nqueues, TimestampTz now,
+								TimestampTz *next);
 
 #endif							/* DURABLE_CLAIM_H */

@@ -99,7 +99,7 @@ park(DurableRun *run, const DurableRow *task, ArrayType *requires, DurableRoute 
 	durable_writer_open(&writer, REL_TASK_DELAYED);
 	durable_delayed_insert(&writer, DatumGetInt64(task->values[TASK_ID]), until,
 						   DatumGetInt32(task->values[TASK_PRIORITY]),
-						   DatumGetTextPP(task->values[TASK_NAMESPACE]), queue);
+						   DatumGetTextPP(task->values[TASK_NAMESPACE]), queue, NULL);
 	durable_writer_close(&writer);
 }
 

@@ -56,7 +56,7 @@ typedef struct Field
 	Size		offset;			/* of the member, a pointer but for seq */
 } Field;
 
-#define MAX_FIELDS 20
+#define MAX_FIELDS 22
 /* as for the argument of functions */
 #define SET_MAX 64
 #define AT(member) .offset = offsetof(DurableCommand, member)
@@ -81,6 +81,8 @@ typedef struct CommandSpec
 	{"timeout_ms", FIELD_WINDOW, false, 0, AT(timeout)}, \
 	{"pickup_timeout_ms", FIELD_WINDOW, false, 0, AT(pickup_timeout)}, \
 	{"requires", FIELD_SET, false, 0, AT(requires)}, \
+	{"limiter", FIELD_NAME, false, 0, AT(limiter)}, \
+	{"fairness_key", FIELD_NAME, false, 0, AT(fairness_key)}, \
 	{"await", FIELD_BOOL, false, 0, AT(await)}
 
 static const CommandSpec specs[COMMAND_TYPES] = {
@@ -489,6 +491,8 @@ check_values(const DurableCommand *command)
 	if (command->queue != NULL &&
 		VARDATA_ANY(command->queue)[0] == '#')
 		return "queues that start with \"#\" are reserved for work inside the database";
+	if (command->fairness_key != NULL && command->limiter == NULL)
+		return "\"fairness_key\" needs a \"limiter\"";
 	if (command->backoff_kind != NULL &&
 		strcmp(text_to_cstring(command->backoff_kind), "fixed") != 0 &&
 		strcmp(text_to_cstring(command->backoff_kind), "exp") != 0)

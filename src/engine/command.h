@@ -47,6 +47,8 @@ typedef struct DurableCommand
 	int			seq;
 	text	   *name;			/* of a step, signal, workflow, key, patch, level */
 	text	   *queue;
+	text	   *limiter;
+	text	   *fairness_key;
 	text	   *child_id;
 	text	   *version;
 	text	   *message;

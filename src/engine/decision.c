@@ -267,7 +267,11 @@ operation(Decision *decision, const DurableCommand *command)
 	op->pickup_timeout = command->pickup_timeout;
 	op->requires = command->requires;
 	if (command->type == COMMAND_CALL || command->type == COMMAND_CALL_ALL)
+	{
 		op->target = command->queue;
+		op->limiter = command->limiter;
+		op->fairness_key = command->fairness_key;
+	}
 	else if (command->type == COMMAND_START_CHILD)
 	{
 		op->workflow = command->name;

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/rel.h"
 #include "engine/dispatch.h"
+#include "engine/limiter.h"
 #include "engine/replace.h"
 #include "engine/tables.h"
 #include "store/delayed.h"
@@ -39,6 +40,16 @@ typedef struct Dispatch
 	int64	   *ids;			/* queued, their list entry not yet written */
 	int			nids;
 } Dispatch;
+
+void
+durable_dispatch_find_limiter(DurableTaskSpec *spec)
+{
+	if (spec->limiter == NULL)
+		return;
+	spec->space.limiter = durable_limiter_require(spec->namespace, spec->limiter);
+	spec->space.key = spec->fairness_key != NULL ? spec->fairness_key : cstring_to_text("");
+	spec->gate = &spec->space;
+}
 
 void
 durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,
@@ -70,6 +81,7 @@ durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,
 	durable_row_set_pointer(row, TASK_TASK_ID, item->task_id);
 	durable_row_set_pointer(row, TASK_HEADERS, spec->headers);
 	durable_row_set_pointer(row, TASK_INPUT, item->input);
+	durable_limited_by_to_row(spec->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
 }
 
 /* The new tasks become claimable, or wait for their time. */
@@ -83,11 +95,11 @@ enlist(Dispatch *dispatch)
 	if (spec->run_at > dispatch->now)
 		durable_delayed_insert_many(durable_tables_get(&dispatch->tables, TABLE_DELAYED),
 									dispatch->ids, dispatch->nids, spec->run_at,
-									spec->priority, spec->namespace, spec->queue);
+									spec->priority, spec->namespace, spec->queue,
+									spec->gate);
 	else
-		durable_ready_insert_many(durable_tables_get(&dispatch->tables, TABLE_READY),
-								  dispatch->ids, dispatch->nids, spec->priority,
-								  spec->namespace, spec->queue);
+		durable_limiter_enlist(&dispatch->tables, spec->gate, dispatch->ids, dispatch->nids,
+							   spec->priority, spec->namespace, spec->queue);
 	dispatch->nids = 0;
 }
 

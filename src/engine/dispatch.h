@@ -14,6 +14,7 @@
 
 #include "base/rel.h"
 #include "engine/conflict.h"
+#include "store/limited_by.h"
 
 /* What the tasks of one call have in common; NULL pointers are SQL NULLs. */
 typedef struct DurableTaskSpec
@@ -29,6 +30,10 @@ typedef struct DurableTaskSpec
 	bool		exponential;
 	bool		jitter;
 	void	   *headers;
+	text	   *limiter;			/* NULL: none */
+	text	   *fairness_key;
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate;	/* NULL: none; see durable_dispatch_find_limiter() */
 	DurableConflict conflict;
 } DurableTaskSpec;
 
@@ -41,6 +46,9 @@ typedef struct DurableTaskItem
 	int64		id;				/* filled in */
 	bool		taken;			/* filled in: the id was, and what has it was left alone */
 } DurableTaskItem;
+
+/* After access was checked: 42704 when there is no such limiter. */
+extern void durable_dispatch_find_limiter(DurableTaskSpec *spec);
 
 /* The row of a task that was dispatched at "now" and not claimed since. */
 extern void durable_dispatch_fill(const DurableTaskSpec *spec, const DurableTaskItem *item,

@@ -216,6 +216,7 @@ run_local_step(DurableTurn *turn)
 	durable_current_step = turn;
 	succeeded = durable_execute_call(&handler, checkpoint->input, turn->context, &output, &error);
 	durable_current_step = NULL;
+	turn->slot_spent = true;
 	durable_turn_changed(turn, checkpoint);
 	checkpoint->wake_at = 0;
 	if (!succeeded)
@@ -584,7 +585,9 @@ static bool
 can_lock_tables(void)
 {
 	static const DurableRel tables[] = {
-		REL_TASK, REL_TASK_READY, REL_LEASE, REL_TASK_DEADLINE, REL_RUN
+		REL_TASK, REL_TASK_READY, REL_LEASE, REL_TASK_DEADLINE, REL_RUN, REL_TASK_LIMITED,
+		REL_LIMITER, REL_LIMITER_QUEUE, REL_LIMITER_TURN, REL_LIMITER_BLOCKED, REL_LIMITER_SLOT,
+		REL_LIMITER_FREED, REL_LIMITER_STATE, REL_LIMITER_KEY
 	};
 
 	for (int i = 0; i < lengthof(tables); i++)

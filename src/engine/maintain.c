@@ -29,6 +29,8 @@
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
+#include "engine/limiter_claim.h"
+#include "engine/limiter.h"
 #include "engine/maintain.h"
 #include "engine/outcome.h"
 #include "engine/retention.h"
@@ -43,6 +45,19 @@
 #include "store/signal.h"
 #include "store/task.h"
 #include "store/worker.h"
+
+static void
+promote(DurableTables *tables, const DurableRow *row, text *namespace, text *queue)
+{
+	DurableLimitedBy space;
+	int64		id = DatumGetInt64(row->values[DELAYED_ID]);
+
+	durable_limiter_enlist(tables,
+						   durable_limited_by_from_row(row, DELAYED_LIMITER, DELAYED_LIMITER_KEY,
+												 &space),
+						   &id, 1, DatumGetInt32(row->values[DELAYED_PRIORITY]),
+						   namespace, queue);
+}
 
 int
 durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
@@ -66,9 +81,7 @@ durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, Time
 		if (durable_writer_delete(delayed, &row.tid, false) != TM_Ok)
 			continue;
 		durable_hint_rescue(&scan.walk.hint, scan.walk.position);
-		durable_ready_insert(durable_tables_get(&tables, TABLE_READY),
-							 DatumGetInt64(row.values[DELAYED_ID]),
-							 DatumGetInt32(row.values[DELAYED_PRIORITY]), namespace, queue);
+		promote(&tables, &row, namespace, queue);
 		promoted++;
 	}
 	durable_due_close(&scan);
@@ -368,6 +381,21 @@ fire_schedules(DurableSweep *sweep)
 	sweep->next = Min(sweep->next, due);
 }
 
+/* Windows of limiters that are open now: those who wait look. */
+static void
+open_windows(DurableSweep *sweep)
+{
+	TimestampTz due = durable_limits_windows(sweep->now);
+
+	sweep->next = Min(sweep->next, due);
+}
+
+static void
+tidy_limiters(DurableSweep *sweep)
+{
+	(void) durable_limiters_expire(sweep->now, sweep->max);
+}
+
 /* Looks before it deletes: that is a statement, and the look is not. */
 static void
 expire_results(DurableSweep *sweep)
@@ -463,11 +491,13 @@ const DurablePart durable_parts[DURABLE_PARTS] = {
 	{"lapsed claims", false, take_over_all},
 	{"timeouts", false, time_out_all},
 	{"schedules", false, fire_schedules},
+	{"windows of limiters", false, open_windows},
 	{"old results", true, expire_results},
 	{"old heartbeats", true, expire_heartbeats},
 	{"old grants", true, expire_grants},
 	{"old signals", true, expire_signals},
 	{"old workers", true, expire_workers},
 	{"blocked runs", true, expire_blocked},
+	{"limiters", true, tidy_limiters},
 	[DURABLE_PART_RETENTION] = {"retention", true, delete_runs},
 };

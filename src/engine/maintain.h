@@ -90,8 +90,8 @@ typedef struct DurablePart
 	void		(*run) (DurableSweep *sweep);
 } DurablePart;
 
-#define DURABLE_PARTS 12
-#define DURABLE_PART_RETENTION 11	/* the scheduler makes it in batches of its own */
+#define DURABLE_PARTS 14
+#define DURABLE_PART_RETENTION 13	/* the scheduler makes it in batches of its own */
 
 extern const DurablePart durable_parts[DURABLE_PARTS];
 

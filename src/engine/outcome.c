@@ -18,12 +18,14 @@
 #include "base/clock.h"
 #include "base/guc.h"
 #include "base/json.h"
+#include "engine/limiter.h"
 #include "engine/outcome.h"
 #include "engine/recover.h"
 #include "engine/retry.h"
 #include "engine/run.h"
 #include "engine/timeout.h"
 #include "store/delayed.h"
+#include "store/limited.h"
 #include "store/ready.h"
 #include "store/task.h"
 
@@ -50,8 +52,19 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 	int32		priority = DatumGetInt32(task->values[TASK_PRIORITY]);
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate;
 
-	if (durable_task_was_replaced(task))
+	bool		replaced = durable_task_was_replaced(task);
+
+	/* the step of a run that it was to wait for asks again */
+	if (durable_task_is(task, "turn"))
+	{
+		durable_row_set_null(task, TASK_LIMITER);
+		durable_row_set_null(task, TASK_LIMITER_KEY);
+	}
+	gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
+	if (replaced)
 		run_at = begin_anew(task, now);
 	if (run_at > now)
 		durable_row_set(task, TASK_RUN_AT, TimestampTzGetDatum(run_at));
@@ -63,10 +76,14 @@ durable_outcome_requeue(DurableTables *tables, DurableRow *task, int64 lease,
 		return result;
 	if (run_at > now)
 		durable_delayed_insert(durable_tables_get(tables, TABLE_DELAYED), id,
-							   run_at, priority, namespace, queue);
+							   run_at, priority, namespace, queue, gate);
 	else
-		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id,
-							 priority, namespace, queue);
+		durable_limiter_enlist(tables, gate, &id, 1, priority, namespace, queue);
+	/* what was claimed may have been under another one */
+	if (replaced)
+		durable_limiter_leave_number(tables, id);
+	else
+		durable_limiter_leave(tables, task);
 	durable_timeout_queued(task, Max(run_at, now));
 	return TM_Ok;
 }
@@ -81,6 +98,8 @@ durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
 	bool		found = false;
 	/* that of its row may be later than what the run knows: see admission.c */
 	TimestampTz own = task->nulls[TASK_RUN_AT] ? 0 : DatumGetTimestampTz(task->values[TASK_RUN_AT]);
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 
 	/* twice: a promotion may be moving it from the one list to the other */
 	for (int i = 0; i < 2 && !found; i++)
@@ -88,7 +107,8 @@ durable_outcome_unlist(const DurableRow *task, TimestampTz delayed_until)
 		durable_snapshot_push();
 		found = durable_ready_remove(id, priority, namespace, queue) ||
 			(delayed_until != 0 && durable_delayed_remove(id, delayed_until, namespace, queue)) ||
-			(own != 0 && own != delayed_until && durable_delayed_remove(id, own, namespace, queue));
+			(own != 0 && own != delayed_until && durable_delayed_remove(id, own, namespace, queue)) ||
+			(gate != NULL && durable_limited_remove(gate, id, priority, queue, true) == TM_Ok);
 		durable_snapshot_pop();
 		if (delayed_until == 0 && own == 0)
 			break;
@@ -112,6 +132,7 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 	/* what came of an archive function is recorded by run */
 	if (result != TM_Ok || durable_task_is(task, "archive"))
 		return result;
+	durable_limiter_leave(tables, task);
 	durable_result_of(task, outcome, now, &row);
 	durable_writer_insert(durable_tables_get(tables, TABLE_RESULT), &row);
 	return TM_Ok;

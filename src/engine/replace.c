@@ -27,6 +27,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "engine/limiter.h"
 #include "engine/outcome.h"
 #include "engine/replace.h"
 #include "store/delayed.h"
@@ -168,10 +169,10 @@ enlist(const Replace *replace, int64 id, TimestampTz run_at)
 
 	if (run_at > replace->now)
 		durable_delayed_insert(durable_tables_get(replace->tables, TABLE_DELAYED), id, run_at,
-							   spec->priority, spec->namespace, spec->queue);
+							   spec->priority, spec->namespace, spec->queue, spec->gate);
 	else
-		durable_ready_insert(durable_tables_get(replace->tables, TABLE_READY), id,
-							 spec->priority, spec->namespace, spec->queue);
+		durable_limiter_enlist(replace->tables, spec->gate, &id, 1, spec->priority,
+							   spec->namespace, spec->queue);
 }
 
 /* TM_Updated: it was changed since the entry was looked for. */

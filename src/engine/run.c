@@ -26,6 +26,7 @@
 #include "engine/admission.h"
 #include "engine/deadletter.h"
 #include "engine/handoff.h"
+#include "engine/limiter.h"
 #include "engine/outcome.h"
 #include "engine/run.h"
 #include "engine/start_limit.h"
@@ -35,6 +36,7 @@
 #include "store/blocked.h"
 #include "store/checkpoint.h"
 #include "store/delayed.h"
+#include "store/limited.h"
 #include "store/ready.h"
 #include "store/retention.h"
 #include "store/signal.h"
@@ -125,7 +127,7 @@ durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now, i
 	durable_writer_insert(durable_tables_get(&tables, TABLE_TASK), &row);
 	if (spec->start_at > now)
 		durable_delayed_insert(durable_tables_get(&tables, TABLE_DELAYED), id, spec->start_at,
-							   spec->priority, workflow->namespace, workflow->queue);
+							   spec->priority, workflow->namespace, workflow->queue, NULL);
 	else
 		durable_ready_insert(durable_tables_get(&tables, TABLE_READY), id,
 							 spec->priority, workflow->namespace, workflow->queue);
@@ -188,7 +190,19 @@ find_turn_task(int64 id, DurableRow *task, DurableProbe *by_id)
 	return durable_task_find_number(by_id, id, task);
 }
 
-/* Parked or delayed: into the list of ready ones. false: it was promoted already. */
+/* false: a claim has it */
+static bool
+leave_limiter(const DurableRow *task, int64 id, text *queue)
+{
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
+
+	return gate != NULL &&
+		durable_limited_remove(gate, id, DatumGetInt32(task->values[TASK_PRIORITY]), queue,
+							   true) == TM_Ok;
+}
+
+/* Parked, delayed or at a limiter: into the list of ready ones. false: it was promoted already. */
 static bool
 make_ready(DurableRow *row, const DurableRow *task)
 {
@@ -200,6 +214,8 @@ make_ready(DurableRow *row, const DurableRow *task)
 	if (durable_run_turn_state(row) == TURN_DELAYED &&
 		!durable_delayed_remove(id, DatumGetTimestampTz(row->values[RUN_WAKE_AT]),
 								namespace, queue))
+		return false;
+	if (durable_run_turn_state(row) == TURN_LIMITED && !leave_limiter(task, id, queue))
 		return false;
 	durable_writer_open(&writer, REL_TASK_READY);
 	durable_ready_insert(&writer, id, DatumGetInt32(task->values[TASK_PRIORITY]),
@@ -257,6 +273,16 @@ durable_run_wake(DurableRun *run)
 	durable_run_update(run);
 }
 
+static void
+leave_slot(const DurableRow *task)
+{
+	DurableTables tables;
+
+	durable_tables_init(&tables);
+	durable_limiter_leave(&tables, task);
+	durable_tables_close(&tables);
+}
+
 /* Who executes it is interrupted when that commits. The task may go back to its queue
  * meanwhile, for that takes no lock of the run: then once more. */
 static void
@@ -282,7 +308,10 @@ drop_task(int64 id, TimestampTz delayed_until, bool parked)
 			result = durable_writer_delete(&writer, &task.tid, true);
 			durable_writer_close(&writer);
 			if (result == TM_Ok)
+			{
 				durable_timeout_ended(&task);
+				leave_slot(&task);
+			}
 		}
 		durable_probe_close(&by_id);
 		durable_snapshot_pop();
@@ -650,7 +679,12 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 	TM_Result	result;
 
 	if (!durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &id))
-		return durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+	{
+		result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
+		if (result == TM_Ok)
+			durable_limiter_leave(tables, task);
+		return result;
+	}
 	/* another step of this run may have ended a moment ago, in this command */
 	CommandCounterIncrement();
 	durable_snapshot_push();
@@ -660,7 +694,10 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
 	if (result == TM_Ok)
+	{
 		durable_timeout_ended(task);
+		durable_limiter_leave(tables, task);
+	}
 	if (result == TM_Ok && !durable_run_has_ended(&run.row))
 	{
 		durable_snapshot_push();

@@ -78,7 +78,7 @@ enlist(const DurableRunSpec *spec, int64 id, TimestampTz start_at, TimestampTz n
 	durable_tables_init(&tables);
 	if (start_at > now)
 		durable_delayed_insert(durable_tables_get(&tables, TABLE_DELAYED), id, start_at,
-							   spec->priority, workflow->namespace, workflow->queue);
+							   spec->priority, workflow->namespace, workflow->queue, NULL);
 	else
 		durable_ready_insert(durable_tables_get(&tables, TABLE_READY), id, spec->priority,
 							 workflow->namespace, workflow->queue);

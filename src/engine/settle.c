@@ -32,6 +32,7 @@
 #include "base/ids.h"
 #include "base/plan.h"
 #include "base/security.h"
+#include "engine/limiter.h"
 #include "engine/outcome.h"
 #include "engine/settle.h"
 #include "engine/timeout.h"
@@ -109,6 +110,7 @@ complete_in_batch(Settle *settle, DurableRow *task, const DurableOutcome *outcom
 
 	if (result != TM_Ok)
 		return result;
+	durable_limiter_leave(&settle->tables, task);
 	if (settle->nresults == RESULT_BATCH)
 		flush_results(settle);
 	row = &settle->results[settle->nresults++];

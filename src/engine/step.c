@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "engine/capability.h"
+#include "engine/limiter.h"
 #include "engine/step.h"
 #include "engine/timeout.h"
 #include "store/deadline.h"
@@ -45,6 +46,8 @@ typedef struct Dispatch
 	text	   *kind;
 	int32		priority;
 	TimestampTz now;
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate;	/* or NULL */
 	DurableTables tables;
 	DurableRow *rows;
 	int64	   *ids;			/* of those, the ones to be queued */
@@ -81,6 +84,7 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 	durable_row_set_pointer(row, TASK_HEADERS, turn->headers);
 	durable_row_set_pointer(row, TASK_INPUT, checkpoint->input);
 	durable_row_set_pointer(row, TASK_REQUIRES, op->requires);
+	durable_limited_by_to_row(dispatch->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
 }
 
 /* The list entries go last: a claim that meets one finds the task. */
@@ -94,9 +98,8 @@ flush(Dispatch *dispatch)
 		durable_writer_insert_many(durable_tables_get(&dispatch->tables, TABLE_TASK),
 								   dispatch->rows, dispatch->nrows);
 	if (dispatch->nids > 0)
-		durable_ready_insert_many(durable_tables_get(&dispatch->tables, TABLE_READY),
-								  dispatch->ids, dispatch->nids, dispatch->priority,
-								  dispatch->turn->namespace, dispatch->queue);
+		durable_limiter_enlist(&dispatch->tables, dispatch->gate, dispatch->ids, dispatch->nids,
+							   dispatch->priority, dispatch->turn->namespace, dispatch->queue);
 	if (dispatch->nids > 0 && window != NULL)
 		durable_deadline_insert_many(dispatch->ids, dispatch->nids,
 									 durable_clock_add(dispatch->now, window),
@@ -183,6 +186,31 @@ apply_policy(DurableOperation *op, const DurableStepPolicy *policy)
 		op->pickup_timeout = policy->pickup_timeout;
 }
 
+/* The limiter was there when the body asked, and has been dropped since. */
+static void
+fail_undispatched(DurableTurn *turn, const DurableOperation *op)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+	Jsonb	   *error =
+		durable_json_error_full(psprintf("limiter \"%s\" does not exist in namespace \"%s\"",
+										 text_to_cstring(op->limiter),
+										 text_to_cstring(turn->namespace)),
+								unpack_sql_state(ERRCODE_UNDEFINED_OBJECT), false);
+
+	MemoryContextSwitchTo(before);
+	for (int i = op->seq; i < op->seq + op->count; i++)
+	{
+		DurableCheckpoint *checkpoint = durable_turn_at(turn, i);
+
+		if (checkpoint->status != CHECKPOINT_PENDING || checkpoint->task != 0)
+			continue;
+		checkpoint->status = CHECKPOINT_FAILED;
+		checkpoint->error = error;
+		checkpoint->finished_at = durable_clock_now();
+		durable_turn_changed(turn, checkpoint);
+	}
+}
+
 bool
 durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 {
@@ -206,6 +234,16 @@ durable_step_dispatch(DurableTurn *turn, const DurableOperation *given)
 		dispatch.queue = name;
 	if (!durable_guard_step(turn, dispatch.queue, op.requires))
 		return false;
+	if (op.limiter != NULL)
+	{
+		if (!durable_limiter_use(turn->namespace, op.limiter, &dispatch.space.limiter))
+		{
+			fail_undispatched(turn, &op);
+			return true;
+		}
+		dispatch.space.key = op.fairness_key != NULL ? op.fairness_key : turn->run_id;
+		dispatch.gate = &dispatch.space;
+	}
 	dispatch.rows = palloc(sizeof(DurableRow) * size);
 	dispatch.ids = palloc(sizeof(int64) * size);
 	durable_tables_init(&dispatch.tables);
@@ -269,10 +307,14 @@ queue_task(DurableTables *tables, int64 id)
 	found = durable_task_find_number(&by_id, id, &task);
 	if (found)
 	{
-		durable_ready_insert(durable_tables_get(tables, TABLE_READY), id,
-							 DatumGetInt32(task.values[TASK_PRIORITY]),
-							 DatumGetTextPP(task.values[TASK_NAMESPACE]),
-							 DatumGetTextPP(task.values[TASK_QUEUE]));
+		DurableLimitedBy space;
+
+		durable_limiter_enlist(tables,
+							   durable_limited_by_from_row(&task, TASK_LIMITER, TASK_LIMITER_KEY,
+													 &space),
+							   &id, 1, DatumGetInt32(task.values[TASK_PRIORITY]),
+							   DatumGetTextPP(task.values[TASK_NAMESPACE]),
+							   DatumGetTextPP(task.values[TASK_QUEUE]));
 		durable_timeout_queued(&task, durable_clock_now());
 	}
 	durable_probe_close(&by_id);

@@ -34,11 +34,13 @@
 #include "base/errors.h"
 #include "base/guc.h"
 #include "base/json.h"
+#include "engine/limiter.h"
 #include "engine/outcome.h"
 #include "engine/timeout.h"
 #include "store/deadline.h"
 #include "store/delayed.h"
 #include "store/lease.h"
+#include "store/limited.h"
 #include "store/progress.h"
 #include "store/ready.h"
 #include "store/run.h"
@@ -151,13 +153,31 @@ take_from_queue(const DurableRow *task)
 	int64		id = DatumGetInt64(task->values[TASK_ID]);
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);
+	DurableLimitedBy space;
+	const DurableLimitedBy *gate = durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space);
 	TM_Result	result = durable_ready_take(id, DatumGetInt32(task->values[TASK_PRIORITY]),
 											namespace, queue);
 
 	if (result == TM_Deleted && !task->nulls[TASK_RUN_AT])
 		result = durable_delayed_take(id, DatumGetTimestampTz(task->values[TASK_RUN_AT]),
 									  namespace, queue);
+	if (result == TM_Deleted && gate != NULL)
+		result = durable_limited_remove(gate, id, DatumGetInt32(task->values[TASK_PRIORITY]),
+										queue, false);
 	return result;
+}
+
+static void
+put_back(DurableTables *tables, const DurableRow *task)
+{
+	DurableLimitedBy space;
+	int64		id = DatumGetInt64(task->values[TASK_ID]);
+
+	durable_limiter_enlist(tables,
+						   durable_limited_by_from_row(task, TASK_LIMITER, TASK_LIMITER_KEY, &space),
+						   &id, 1, DatumGetInt32(task->values[TASK_PRIORITY]),
+						   DatumGetTextPP(task->values[TASK_NAMESPACE]),
+						   DatumGetTextPP(task->values[TASK_QUEUE]));
 }
 
 static bool
@@ -186,11 +206,7 @@ expire_unclaimed(DurableTables *tables, DurableRow *task, TimestampTz now)
 	if (durable_outcome_failed(tables, task, left, timed_out(task, pickup_window(task)),
 							   NULL, now, false) == TM_Ok)
 		return true;
-	durable_ready_insert(durable_tables_get(tables, TABLE_READY),
-						 DatumGetInt64(before.values[TASK_ID]),
-						 DatumGetInt32(before.values[TASK_PRIORITY]),
-						 DatumGetTextPP(before.values[TASK_NAMESPACE]),
-						 DatumGetTextPP(before.values[TASK_QUEUE]));
+	put_back(tables, &before);
 	return false;
 }
 

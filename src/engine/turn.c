@@ -292,6 +292,18 @@ durable_turn_suspend(DurableTurn *turn, TimestampTz wake_at)
 }
 
 void
+durable_turn_suspend_at(DurableTurn *turn, const DurableLimitedBy *gate)
+{
+	MemoryContext before = MemoryContextSwitchTo(turn->context);
+
+	turn->limited = true;
+	turn->gate.limiter = gate->limiter;
+	turn->gate.key = DatumGetTextPCopy(PointerGetDatum(gate->key));
+	MemoryContextSwitchTo(before);
+	durable_turn_suspend(turn, 0);
+}
+
+void
 durable_turn_run_step(DurableTurn *turn, DurableOperation *step)
 {
 	turn->decision = DECISION_LOCAL_STEP;
@@ -378,6 +390,7 @@ begin_replay(DurableTurn *turn)
 	turn->wake_at = 0;
 	turn->awaited_first = turn->awaited_last = -1;
 	turn->fail_fast = false;
+	turn->limited = false;
 }
 
 /* Sees every error that the body meets, also those that it catches. */

@@ -19,6 +19,7 @@
 #include "engine/retry.h"
 #include "store/checkpoint.h"
 #include "store/lease.h"
+#include "store/limited_by.h"
 #include "store/workflow.h"
 
 /* How a replay ended. */
@@ -52,6 +53,9 @@ typedef struct DurableOperation
 	/* dispatched steps: of so many positions, at most so many at once (0: all) */
 	int			count;
 	int			max_in_flight;
+	/* steps: the limiter they are under, or NULL, and their key (NULL: the run's id) */
+	text	   *limiter;
+	text	   *fairness_key;
 	/* children */
 	text	   *workflow;
 	text	   *version;
@@ -124,6 +128,11 @@ typedef struct DurableTurn
 	int			done;			/* positions below it, of which the last is a local step
 								 * that was executed in this transaction; or 0 */
 
+	/* of a local step's limiter: held, and what the step that it was for has used */
+	bool		has_slot;
+	bool		slot_spent;
+	DurableLimitedBy slot;
+
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
 	const DurableAfterStep *after;	/* not of a turn that was claimed */
@@ -152,6 +161,8 @@ typedef struct DurableTurn
 	ArrayType  *blocked_requires;
 	int			blocked_route;	/* DurableRoute */
 	bool		blocked_soon;	/* somebody is announcing himself */
+	bool		limited;		/* it waits for a slot of this: */
+	DurableLimitedBy gate;
 	bool		fatal;			/* the run fails, whatever the body makes of it */
 } DurableTurn;
 
@@ -210,6 +221,9 @@ extern DurableOperation *durable_turn_operation(DurableTurn *turn, int seq);
 
 /* Ends the turn: wait until wake_at (0: only for results or signals). */
 extern void durable_turn_suspend(DurableTurn *turn, TimestampTz wake_at)
+			__attribute__((noreturn));
+/* … until the limiter has a slot for the local step that comes next. */
+extern void durable_turn_suspend_at(DurableTurn *turn, const DurableLimitedBy *gate)
 			__attribute__((noreturn));
 extern void durable_turn_run_step(DurableTurn *turn, DurableOperation *step)
 			__attribute__((noreturn));

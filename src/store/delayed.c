@@ -30,8 +30,9 @@ enum
 
 static void
 fill_row(DurableRow *row, int64 id, TimestampTz run_at, int32 priority,
-		 text *namespace, text *queue)
+		 text *namespace, text *queue, const DurableLimitedBy *gate)
 {
+	durable_limited_by_to_row(gate, row, DELAYED_LIMITER, DELAYED_LIMITER_KEY);
 	durable_row_set(row, DELAYED_ID, Int64GetDatum(id));
 	durable_row_set(row, DELAYED_RUN_AT, TimestampTzGetDatum(run_at));
 	durable_row_set(row, DELAYED_PRIORITY, Int32GetDatum(priority));
@@ -60,11 +61,12 @@ announce(TimestampTz run_at, text *namespace, text *queue)
 
 void
 durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz run_at,
-					   int32 priority, text *namespace, text *queue)
+					   int32 priority, text *namespace, text *queue,
+					   const DurableLimitedBy *gate)
 {
 	DurableRow	row;
 
-	fill_row(&row, id, run_at, priority, namespace, queue);
+	fill_row(&row, id, run_at, priority, namespace, queue, gate);
 	durable_writer_insert(writer, &row);
 	announce(run_at, namespace, queue);
 }
@@ -72,12 +74,12 @@ durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz run_at,
 void
 durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 							TimestampTz run_at, int32 priority,
-							text *namespace, text *queue)
+							text *namespace, text *queue, const DurableLimitedBy *gate)
 {
 	DurableRow *rows = palloc(sizeof(DurableRow) * n);
 
 	for (int i = 0; i < n; i++)
-		fill_row(&rows[i], ids[i], run_at, priority, namespace, queue);
+		fill_row(&rows[i], ids[i], run_at, priority, namespace, queue, gate);
 	durable_writer_insert_many(writer, rows, n);
 	announce(run_at, namespace, queue);
 	pfree(rows);

@@ -14,6 +14,7 @@
 
 #include "base/rel.h"
 #include "store/due.h"
+#include "store/limited_by.h"
 
 enum
 {
@@ -22,14 +23,18 @@ enum
 	DELAYED_PRIORITY,
 	DELAYED_NAMESPACE,
 	DELAYED_QUEUE,
+	DELAYED_LIMITER,
+	DELAYED_LIMITER_KEY,
 	DELAYED_COLUMNS
 };
 
+/* gate: the limiter where it waits when it is due, or NULL */
 extern void durable_delayed_insert(DurableWriter *writer, int64 id, TimestampTz run_at,
-								   int32 priority, text *namespace, text *queue);
+								   int32 priority, text *namespace, text *queue,
+								   const DurableLimitedBy *gate);
 extern void durable_delayed_insert_many(DurableWriter *writer, const int64 *ids, int n,
 										TimestampTz run_at, int32 priority,
-										text *namespace, text *queue);
+										text *namespace, text *queue, const DurableLimitedBy *gate);
 /* the queues that have delayed tasks */
 extern int	durable_delayed_lists(DurableListName **lists);
 

@@ -26,6 +26,7 @@
 #include "base/errors.h"
 #include "base/executing.h"
 #include "base/ids.h"
+#include "base/lock_class.h"
 #include "base/names.h"
 #include "base/wakeup.h"
 #include "store/lease.h"
@@ -70,9 +71,6 @@ durable_lease_new(DurableLease *lease)
 	memcpy(lease->token.data, &number, sizeof(number));
 	draw_secret(lease->token.data + sizeof(number), UUID_LEN - sizeof(number));
 }
-
-/* The server's own advisory locks use 1 and 2 here, signal tokens 3. */
-#define LEASE_LOCK_CLASS 4
 
 static void
 lease_tag(LOCKTAG *tag, int64 lease)

@@ -225,15 +225,24 @@ void
 durable_ready_scan_open(DurableReadyScan *scan, Snapshot snapshot,
 						text *namespace, text *queue)
 {
-	scan->namespace = namespace;
-	scan->queue = queue;
-	scan->key = durable_queue_key(namespace, queue);
+	DurableKey	key = durable_queue_key(namespace, queue);
+
+	durable_level_scan_open(scan, REL_TASK_READY, IDX_READY_ORDER, &key, snapshot,
+							namespace, queue);
+}
+
+void
+durable_level_scan_open(DurableReadyScan *scan, DurableRel table, DurableRel index,
+						const DurableKey *key, Snapshot snapshot, text *first, text *second)
+{
+	scan->namespace = first;
+	scan->queue = second;
+	scan->key = *key;
 	scan->hinted = false;
 	scan->in_level = false;
 	scan->exhausted = false;
 	scan->next_level = 0;
-	durable_walk_open(&scan->walk, REL_TASK_READY, IDX_READY_ORDER, snapshot,
-					  ORDER_COLUMNS, ORDER_ID);
+	durable_walk_open(&scan->walk, table, index, snapshot, ORDER_COLUMNS, ORDER_ID);
 	if (durable_shared != NULL && durable_use_scan_hints)
 		learn_levels(scan);
 	if (!scan->hinted)

@@ -56,6 +56,10 @@ typedef struct DurableReadyScan
 
 extern void durable_ready_scan_open(DurableReadyScan *scan, Snapshot snapshot,
 									text *namespace, text *queue);
+/* the same over another table with such an index: text, text, priority DESC, position */
+extern void durable_level_scan_open(DurableReadyScan *scan, DurableRel table, DurableRel index,
+									const DurableKey *key, Snapshot snapshot,
+									text *first, text *second);
 /* the next visible row: its priority and id are in the scan, its place in
  * scan->walk.slot */
 extern bool durable_ready_scan_next(DurableReadyScan *scan);

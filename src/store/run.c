@@ -30,6 +30,7 @@ static const char *const turn_state_names[] = {
 	[TURN_READY] = "ready",
 	[TURN_DELAYED] = "delayed",
 	[TURN_PARKED] = "parked",
+	[TURN_LIMITED] = "limited",
 	[TURN_NONE] = "none",
 };
 

@@ -68,6 +68,7 @@ typedef enum DurableTurnState
 	TURN_READY,					/* its task is queued or claimed */
 	TURN_DELAYED,				/* its task is delayed until wake_at */
 	TURN_PARKED,				/* its task is in no list */
+	TURN_LIMITED,				/* its task waits at the limiter of a step */
 	TURN_NONE					/* no task: the run has ended */
 } DurableTurnState;
 

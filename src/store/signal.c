@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/lock_class.h"
 #include "base/plan.h"
 #include "store/signal.h"
 
@@ -36,9 +37,6 @@ enum
 	SIGNAL_PAYLOAD,
 	SIGNAL_COLUMNS
 };
-
-/* The server's own advisory locks use 1 and 2 here. */
-#define TOKEN_LOCK_CLASS 3
 
 static void
 token_tag(LOCKTAG *tag, text *namespace, text *token)

@@ -17,6 +17,7 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
+#include "base/lock_class.h"
 #include "base/names.h"
 #include "base/plan.h"
 #include "store/singleton.h"
@@ -35,10 +36,6 @@ enum
 
 /* columns of the index */
 #define ORDER_COLUMNS 5
-
-/* The server's own advisory locks use 1 and 2 here; 3 to 6 are taken. */
-#define SLOTS_LOCK_CLASS 7
-#define QUEUE_LOCK_CLASS 8
 
 static const char *const state_names[] = {
 	[SLOT_HELD] = "held",
@@ -192,17 +189,11 @@ int
 durable_slots_count(const DurableSlotKey *key, DurableSlotState state, int max)
 {
 	DurableProbe probe;
-	DurableRow	row;
 	Datum		keys[ORDER_COLUMNS];
-	int			n = 0;
+	int			n;
 
 	open_state(&probe, key, keys, state);
-	for (bool more = n < max && durable_probe_find(&probe, keys, &row); more;
-		 more = n < max && durable_probe_next(&probe, &row))
-	{
-		CHECK_FOR_INTERRUPTS();
-		n++;
-	}
+	n = durable_probe_count(&probe, keys, max);
 	durable_probe_close(&probe);
 	return n;
 }

@@ -18,6 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "base/lock_class.h"
 #include "base/plan.h"
 #include "base/rel.h"
 #include "store/sweep.h"
@@ -28,9 +29,6 @@ enum
 	LAST_ONLY_ONE,
 	LAST_AT
 };
-
-/* Beside those of store/signal.c, store/lease.c and base/executing.c. */
-#define NOTE_LOCK_CLASS 15
 
 /* Longer texts are cut. */
 #define TEXT_MAX_KEPT 2000

@@ -205,9 +205,23 @@ static DurablePlan orphan_plan = {
 	"   WHERE f.run_id OPERATOR(pg_catalog.=) t.run_id"
 	"   AND t.seq OPERATOR(pg_catalog.>=) f.fan_next"
 	"   AND t.seq OPERATOR(pg_catalog.<=) f.fan_last)"
-	"  RETURNING t.id, t.priority, t.namespace, t.queue)"
+	"  AND NOT EXISTS (SELECT FROM durable.task_limited w"
+	"   WHERE w.limiter OPERATOR(pg_catalog.=) t.limiter"
+	"   AND w.key OPERATOR(pg_catalog.=) t.limiter_key"
+	"   AND w.queue OPERATOR(pg_catalog.=) t.queue"
+	"   AND w.priority OPERATOR(pg_catalog.=) t.priority"
+	"   AND w.id OPERATOR(pg_catalog.=) t.id)"
+	"  RETURNING t.id, t.priority, t.namespace, t.queue, t.kind, t.limiter, t.limiter_key),"
+	/* at its limiter, but for a turn whose step asks again */
+	" waiting AS (INSERT INTO durable.task_limited (id, limiter, priority, namespace, queue, key)"
+	"  SELECT o.id, o.limiter, o.priority, o.namespace, o.queue, o.limiter_key FROM orphan o"
+	"  WHERE o.limiter IS NOT NULL AND o.kind OPERATOR(pg_catalog.<>) 'turn'"
+	"  RETURNING id),"
+	" ready AS ("
 	" INSERT INTO durable.task_ready (id, priority, namespace, queue)"
-	" SELECT o.id, o.priority, o.namespace, o.queue FROM orphan o",
+	" SELECT o.id, o.priority, o.namespace, o.queue FROM orphan o"
+	" WHERE o.limiter IS NULL OR o.kind OPERATOR(pg_catalog.=) 'turn' RETURNING id)"
+	" SELECT FROM ready UNION ALL SELECT FROM waiting",
 };
 
 uint64

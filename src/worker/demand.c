@@ -198,12 +198,13 @@ find_work(void)
 	{
 		Role	   *role = find_role(owners[i].role);
 		text	   *queue;
+		TimestampTz next = DURABLE_POSITION_END;
 
 		if (role->has_work)
 			continue;
 		CHECK_FOR_INTERRUPTS();
 		queue = durable_owner_queue(role->oid);
-		role->has_work = durable_work_exists(owners[i].namespace, &queue, 1, now);
+		role->has_work = durable_work_exists(owners[i].namespace, &queue, 1, now, &next);
 	}
 }
 

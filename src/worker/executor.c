@@ -33,10 +33,12 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/executing.h"
 #include "base/guc.h"
+#include "engine/limiter_claim.h"
 #include "engine/execute.h"
 #include "engine/work.h"
 #include "worker/executor.h"
@@ -201,6 +203,7 @@ serve_or_recover(Executor *executor)
 static long
 sleep_time(const Executor *executor)
 {
+	TimestampTz again = durable_limits_again();
 	double		ms = -1;
 
 	if (ConfigReloadPending)
@@ -210,6 +213,13 @@ sleep_time(const Executor *executor)
 	if (durable_worker_idle_timeout >= 0)
 		ms = Max(0, durable_worker_idle_timeout -
 				 (GetCurrentTimestamp() - executor->idle_since) / 1000.0);
+	/* a limiter was in use, or its window is full */
+	if (again != DURABLE_POSITION_END)
+	{
+		double		wait = Max(1, ((double) again - (double) durable_clock_now()) / 1000.0);
+
+		ms = ms < 0 ? wait : Min(ms, wait);
+	}
 	if (pgstat_report_stat(false) > 0)
 		ms = ms < 0 ? STATISTICS_MS : Min(ms, STATISTICS_MS);
 	return ms < 0 ? -1 : (long) (ms + 0.999);

@@ -25,11 +25,11 @@ $$;
 SELECT durable.protocol();
 SELECT durable.announce_worker('w1', '{b,a,b}', '{flow}', status => '{"status": "up", "inFlight": 3}');
 SELECT worker, kind, role = current_user::regrole AS mine, live, state, queues, workflows, capabilities, protocol, compatible, status, expires_at - last_seen AS ttl, first_seen = last_seen AS new
-  FROM durable.workers;
+  FROM durable.workers WHERE kind = 'external';
 -- the row is written again, in place; nothing else is
 SELECT first_seen AS seen FROM durable.worker \gset
 SELECT durable.announce_worker('w1', '{a,b}', '{flow,other}', status => '{"status": "draining"}', ttl => '1 minute') ->> 'outcome' AS outcome;
-SELECT worker, state, workflows, expires_at - last_seen AS ttl, first_seen = :'seen' AS kept FROM durable.workers;
+SELECT worker, state, workflows, expires_at - last_seen AS ttl, first_seen = :'seen' AS kept FROM durable.workers WHERE kind = 'external';
 SELECT queue, worker FROM durable.worker_queue ORDER BY 1;
 SELECT durable.announce_worker('w1', '{c,b}') ->> 'outcome' AS outcome;
 SELECT queue, worker FROM durable.worker_queue ORDER BY 1;
@@ -37,19 +37,19 @@ SELECT queue, worker FROM durable.worker_queue ORDER BY 1;
 SELECT durable.announce_worker('w2', '{a}', capabilities => '{}');
 SELECT durable.announce_worker('w2', '{a}', capabilities => '{signals,gpu,gpu}', protocol => '{1,4}');
 SELECT durable.announce_worker('w2', '{a}', protocol => '{2,3}');
-SELECT worker, capabilities, protocol, compatible FROM durable.workers WHERE worker = 'w2';
+SELECT worker, capabilities, protocol, compatible FROM durable.workers WHERE kind = 'external' AND worker = 'w2';
 -- gone
 SELECT durable.withdraw_worker('w2'), durable.withdraw_worker('w2'), durable.withdraw_worker('nobody');
-SELECT worker FROM durable.workers;
+SELECT worker FROM durable.workers WHERE kind = 'external';
 SELECT queue, worker FROM durable.worker_queue ORDER BY 1;
 -- not alive any more, and later not there
 SET durable.clock_offset = 36;
-SELECT worker, live FROM durable.workers;
+SELECT worker, live FROM durable.workers WHERE kind = 'external';
 SELECT durable.sweep() IS NOT NULL;
-SELECT worker, live FROM durable.workers;
+SELECT worker, live FROM durable.workers WHERE kind = 'external';
 SET durable.clock_offset = 400;
 SELECT durable.sweep() IS NOT NULL;
-SELECT worker, live FROM durable.workers;
+SELECT worker, live FROM durable.workers WHERE kind = 'external';
 SELECT count(*) FROM durable.worker_queue;
 RESET durable.clock_offset;
 
