@@ -456,6 +456,8 @@ durable_scheduler_main(Datum arg)
 		}
 		PG_END_TRY();
 		(void) pgstat_report_stat(false);
-		(void) durable_process_sleep(sleep_time(&schedule), wait_event);
+		/* other settings: perhaps for nobody to be here, or of another time */
+		if (durable_process_sleep(sleep_time(&schedule), wait_event))
+			schedule.next_net = 0;
 	}
 }
