@@ -53,6 +53,7 @@ typedef struct DurableRunSpec
 	bool		replaces;		/* the run exists, and gets these keys */
 	bool		for_failure;	/* it takes a failure: not counted, never refused */
 	bool		in_sweep;		/* 55P03 where somebody else is counting: no wait */
+	List	   *ahead;			/* specs of those that are started before it, but are not there yet */
 	/* filled in */
 	text	   *singleton_key;
 	text	   *computed_key;	/* of the quota */
