@@ -334,7 +334,7 @@ class Turn {
     } catch (thrown) {
       const error = errorJson(thrown);
       const compensations = await this.undo();
-      if (compensations.length > 0) error.details = { ...(Object(error.details) === error.details ? error.details : { details: error.details }), compensations };
+      if (compensations.length > 0) error.details = { ...(error.details?.constructor === Object ? error.details : { details: error.details }), compensations };
       return { status: 'failed', error };
     }
   }
