@@ -19,6 +19,7 @@ CREATE TABLE durable.schedule (
 	owner				regrole NOT NULL,
 	priority			int NOT NULL,
 	max_catchup			int,
+	concurrency_limit	int,
 	paused				boolean NOT NULL,
 	schedule_id			text COLLATE "C" NOT NULL,
 	namespace			text COLLATE "C" NOT NULL,
@@ -32,6 +33,7 @@ CREATE TABLE durable.schedule (
 	last_skip			text COLLATE "C",
 	last_error			text COLLATE "C",
 	note				text COLLATE "C",
+	concurrency_key		text COLLATE "C",
 	every				interval,
 	jitter				interval NOT NULL,
 	tags				text[] NOT NULL,
@@ -52,9 +54,10 @@ CREATE FUNCTION durable.create_schedule(
 	jitter interval DEFAULT '0', overlap text DEFAULT 'allow', catchup text DEFAULT 'one',
 	max_catchup int DEFAULT NULL, paused boolean DEFAULT false, tags text[] DEFAULT '{}',
 	namespace text DEFAULT NULL, version text DEFAULT NULL, priority int DEFAULT 0,
-	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL, note text DEFAULT NULL)
+	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL, note text DEFAULT NULL,
+	concurrency_key text DEFAULT NULL, concurrency_limit int DEFAULT NULL)
 RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'durable_create_schedule';
-COMMENT ON FUNCTION durable.create_schedule(text, text, jsonb, text, interval, text, interval, text, text, int, boolean, text[], text, text, int, jsonb, jsonb, text) IS
+COMMENT ON FUNCTION durable.create_schedule(text, text, jsonb, text, interval, text, interval, text, text, int, boolean, text[], text, text, int, jsonb, jsonb, text, text, int) IS
 'start a workflow at the times of a cron expression, or every so often; when it fires first';
 
 CREATE FUNCTION durable.upsert_schedule(
@@ -63,9 +66,10 @@ CREATE FUNCTION durable.upsert_schedule(
 	jitter interval DEFAULT '0', overlap text DEFAULT 'allow', catchup text DEFAULT 'one',
 	max_catchup int DEFAULT NULL, paused boolean DEFAULT NULL, tags text[] DEFAULT '{}',
 	namespace text DEFAULT NULL, version text DEFAULT NULL, priority int DEFAULT 0,
-	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL, note text DEFAULT NULL)
+	search_attributes jsonb DEFAULT NULL, headers jsonb DEFAULT NULL, note text DEFAULT NULL,
+	concurrency_key text DEFAULT NULL, concurrency_limit int DEFAULT NULL)
 RETURNS timestamptz LANGUAGE c AS 'MODULE_PATHNAME', 'durable_upsert_schedule';
-COMMENT ON FUNCTION durable.upsert_schedule(text, text, jsonb, text, interval, text, interval, text, text, int, boolean, text[], text, text, int, jsonb, jsonb, text) IS
+COMMENT ON FUNCTION durable.upsert_schedule(text, text, jsonb, text, interval, text, interval, text, text, int, boolean, text[], text, text, int, jsonb, jsonb, text, text, int) IS
 'create a schedule or replace its definition, at once; its history stays, and it stays paused unless told; when it fires next';
 
 CREATE FUNCTION durable.pause_schedule(schedule_id text, note text DEFAULT NULL)
@@ -108,7 +112,8 @@ SELECT s.schedule_id, s.namespace, s.workflow, s.version, s.owner, s.cron, s.eve
 	   CASE WHEN s.next_fire OPERATOR(pg_catalog.<) c.now
 			THEN c.now OPERATOR(pg_catalog.-) s.next_fire END AS lag,
 	   s.last_window, s.last_fire_at, s.last_run_id, r.status AS last_run_status, s.fires, s.skips,
-	   s.last_skip, s.last_error, s.tags, s.priority, s.search_attributes, s.headers, s.input,
+	   s.last_skip, s.last_error, s.tags, s.priority, s.concurrency_key,
+	   s.concurrency_limit, s.search_attributes, s.headers, s.input,
 	   s.created_at, s.updated_at
   FROM durable.schedule s
  CROSS JOIN durable.engine_now() c(now)

@@ -47,6 +47,28 @@ async function trip(ctx, input) {
   return { charge, squares, leg, guide, late, refused, settled, called, root };
 }
 
+// It fails at last, and what it did is undone.
+async function retreat(ctx, input) {
+  const room = await ctx.localStep('reserve', ({ nights }) => ({ room: nights }), { input });
+  ctx.compensate('release', ({ room }) => `room ${room} is free`, { input: room });
+  const squared = await ctx.step('square', 3);
+  ctx.compensate('undo', { run: ctx.runId, what: squared });
+  await ctx.step('root', 16);
+  ctx.compensate('root', -1);
+  await ctx.stepAll('square', [1, 2]);
+  ctx.compensate('undo', { run: ctx.runId, what: 'squares' }, { retries: 2 });
+  await ctx.step('insure', { age: 200 });
+  return 'never comes here';
+}
+
+// To be killed while it undoes.
+async function unwind(ctx) {
+  ctx.compensate('undo', { run: ctx.runId, what: 'first' });
+  ctx.compensate('wait', async () => { await new Promise((resolve) => { setTimeout(resolve, Number(process.env.WORK_MS ?? 0)); }); return 'node'; });
+  ctx.compensate(process.env.UNDO ?? 'undo', { run: ctx.runId, what: 'second' });
+  throw Object.assign(new Error('nothing left'), { code: 'P0001' });
+}
+
 // One worker begins, another one ends it: both know the workflow.
 async function relay(ctx) {
   const first = await ctx.localStep('first', () => 'node');
@@ -74,7 +96,7 @@ async function load(ctx, input) {
 }
 
 const worker = new Worker({
-  workflows: { trip_node: trip, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
+  workflows: { trip_node: trip, retreat_node: retreat, unwind, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
   handlers: {
     charge: async (price, task) => {
       if (task.attempt === 1) throw Object.assign(new Error('the card reader is busy'), { code: '55006' });

@@ -55,6 +55,32 @@ def trip(ctx, input):
             "settled": settled, "called": called, "root": root}
 
 
+# It fails at last, and what it did is undone.
+def retreat(ctx, input):
+    room = ctx.local_step("reserve", lambda i: {"room": i["nights"]}, input)
+    ctx.compensate("release", lambda i: f"room {i['room']} is free", input=room)
+    squared = ctx.step("square", 3)
+    ctx.compensate("undo", {"run": ctx.run_id, "what": squared})
+    ctx.step("root", 16)
+    ctx.compensate("root", -1)
+    ctx.step_all("square", [1, 2])
+    ctx.compensate("undo", {"run": ctx.run_id, "what": "squares"}, retries=2)
+    ctx.step("insure", {"age": 200})
+    return "never comes here"
+
+
+class Nothing(Exception):
+    code = "P0001"
+
+
+# To be killed while it undoes.
+def unwind(ctx, input):
+    ctx.compensate("undo", {"run": ctx.run_id, "what": "first"})
+    ctx.compensate("wait", work)
+    ctx.compensate(os.environ.get("UNDO", "undo"), {"run": ctx.run_id, "what": "second"})
+    raise Nothing("nothing left")
+
+
 # One worker begins, another one ends it: both know the workflow.
 def relay(ctx, input):
     first = ctx.local_step("first", lambda i: "python")
@@ -104,7 +130,7 @@ def insure(input, task):
 
 
 if __name__ == "__main__":
-    worker = Worker(workflows={"trip_python": trip, "relay": relay, "load": load, "frozen": frozen},
+    worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "unwind": unwind, "relay": relay, "load": load, "frozen": frozen},
                     handlers={"insure": insure, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),
                     lease=float(os.environ.get("LEASE", "30")), poll=0.5,

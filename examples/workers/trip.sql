@@ -70,12 +70,63 @@ BEGIN
 END $$;
 SELECT durable.register_workflow('trip_sql', 'trip.body');
 
+-- what undoes
+CREATE TABLE trip.undone (run text, what text);
+CREATE FUNCTION trip.undo(i jsonb) RETURNS jsonb LANGUAGE sql AS $$
+	INSERT INTO trip.undone SELECT i ->> 'run', i ->> 'what';
+	SELECT '"undone"'::jsonb
+$$;
+SELECT durable.register_handler('undo', 'trip.undo');
+CREATE FUNCTION trip.reserve(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('room', i -> 'nights') $$;
+CREATE FUNCTION trip.release(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(format('room %s is free', i ->> 'room')) $$;
+
+CREATE FUNCTION trip.retreat(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	undos jsonb[] := '{}';		-- the newest first
+	undo jsonb;
+	room jsonb;
+	squared jsonb;
+	failed jsonb := '[]';
+	reason text;
+	sqlcode text;
+BEGIN
+	room := durable.local_step('trip.reserve', i, name => 'reserve');
+	undos := jsonb_build_object('name', 'release', 'input', room) || undos;
+	squared := durable.step('square', '3');
+	undos := jsonb_build_object('name', 'undo', 'input', jsonb_build_object('run', durable.run_id(), 'what', squared)) || undos;
+	PERFORM durable.step('root', '16');
+	undos := jsonb_build_object('name', 'root', 'input', -1) || undos;
+	PERFORM durable.step_all('square', ARRAY['1', '2']::jsonb[]);
+	undos := jsonb_build_object('name', 'undo', 'retries', 2, 'input', jsonb_build_object('run', durable.run_id(), 'what', 'squares')) || undos;
+	PERFORM durable.step('insure', '{"age": 200}');
+	RETURN '"never comes here"';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS reason = MESSAGE_TEXT, sqlcode = RETURNED_SQLSTATE;
+	FOREACH undo IN ARRAY undos LOOP
+		BEGIN
+			IF undo ->> 'name' = 'release' THEN
+				PERFORM durable.local_step('trip.release', undo -> 'input', name => 'release');
+			ELSE
+				PERFORM durable.step(undo ->> 'name', undo -> 'input', retries => (undo ->> 'retries')::int);
+			END IF;
+		EXCEPTION WHEN OTHERS THEN
+			failed := failed || jsonb_build_object('name', undo -> 'name', 'message', SQLERRM, 'code', SQLSTATE);
+		END;
+	END LOOP;
+	IF failed = '[]' THEN
+		RAISE;
+	END IF;
+	PERFORM durable.fail_run(reason, sqlcode, jsonb_build_object('compensations', failed));
+END $$;
+SELECT durable.register_workflow('retreat_sql', 'trip.retreat');
+
 CREATE FUNCTION trip.leg(i jsonb) RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_build_object('by', 'taxi', 'to', i -> 'to')
 $$;
 SELECT durable.register_workflow('leg', 'trip.leg');
 
-SELECT durable.register_workflow('trip_node'), durable.register_workflow('trip_python'), durable.register_workflow('relay'),
+SELECT durable.register_workflow('retreat_node'), durable.register_workflow('retreat_python'), durable.register_workflow('unwind'),
+	durable.register_workflow('trip_node'), durable.register_workflow('trip_python'), durable.register_workflow('relay'),
 	durable.register_workflow('load'), durable.register_workflow('frozen'),
 	durable.register_workflow('two', version => '1'), durable.register_workflow('two', version => '2');
 CREATE TABLE trip.booked (run text, n int);

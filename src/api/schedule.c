@@ -60,7 +60,9 @@ enum
 	ARG_PRIORITY,
 	ARG_SEARCH_ATTRIBUTES,
 	ARG_HEADERS,
-	ARG_NOTE
+	ARG_NOTE,
+	ARG_CONCURRENCY_KEY,
+	ARG_CONCURRENCY_LIMIT
 };
 
 static text *
@@ -157,6 +159,10 @@ read_definition(FunctionCallInfo fcinfo, DurableRow *row, TimestampTz now)
 	durable_row_set(row, SCHEDULE_PRIORITY,
 					Int32GetDatum(PG_ARGISNULL(ARG_PRIORITY) ? 0 : PG_GETARG_INT32(ARG_PRIORITY)));
 	durable_row_set_pointer(row, SCHEDULE_NOTE, arg_note(fcinfo, ARG_NOTE));
+	durable_row_set_pointer(row, SCHEDULE_CONCURRENCY_KEY,
+							durable_arg_name(fcinfo, ARG_CONCURRENCY_KEY, "concurrency_key", true));
+	if (!PG_ARGISNULL(ARG_CONCURRENCY_LIMIT))
+		durable_row_set(row, SCHEDULE_CONCURRENCY_LIMIT, PG_GETARG_DATUM(ARG_CONCURRENCY_LIMIT));
 	durable_row_set(row, SCHEDULE_OWNER, ObjectIdGetDatum(GetUserId()));
 	durable_row_set(row, SCHEDULE_CREATED_AT, TimestampTzGetDatum(now));
 	durable_row_set(row, SCHEDULE_UPDATED_AT, TimestampTzGetDatum(now));

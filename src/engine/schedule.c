@@ -28,6 +28,7 @@
 #include "utils/timestamp.h"
 
 #include "base/attempt.h"
+#include "base/errors.h"
 #include "base/names.h"
 #include "base/security.h"
 #include "engine/run.h"
@@ -48,7 +49,7 @@ typedef enum Outcome
 {
 	STARTED,
 	ALREADY_THERE,				/* by an earlier attempt; that is as good */
-	SKIPPED,					/* the policies say so */
+	SKIPPED,					/* the policies say so, or there are as many runs as may be */
 	FAILED,						/* recorded; the window is over */
 	NOT_NOW						/* nothing is known yet: the window comes again */
 } Outcome;
@@ -113,6 +114,22 @@ check_owner(const DurableRow *row, DurableComplaint *complaint)
 	return true;
 }
 
+/* Key and limit, each from here or from the workflow, as for start(). */
+static bool
+check_quota(const DurableRow *row, const DurableWorkflow *workflow, DurableComplaint *complaint)
+{
+	bool		has_key = !row->nulls[SCHEDULE_CONCURRENCY_KEY];
+	bool		has_limit = !row->nulls[SCHEDULE_CONCURRENCY_LIMIT];
+
+	if (has_limit && !has_key && workflow->concurrency_key == NULL)
+		return complain(complaint, ERRCODE_INVALID_PARAMETER_VALUE, "invalid value for concurrency_limit",
+						"There is no concurrency_key, neither here nor in the workflow.", NULL);
+	if (has_key && !has_limit && workflow->concurrency_limit < 0)
+		return complain(complaint, ERRCODE_INVALID_PARAMETER_VALUE, "invalid value for concurrency_key",
+						"There is no concurrency_limit, neither here nor in the workflow.", NULL);
+	return true;
+}
+
 bool
 durable_schedule_evaluate(const DurableRow *row, bool strict, TimestampTz now,
 						  DurableSchedulePlan *plan, DurableComplaint *complaint)
@@ -127,7 +144,7 @@ durable_schedule_evaluate(const DurableRow *row, bool strict, TimestampTz now,
 		return false;
 	if (durable_workflow_find(DatumGetTextPP(row->values[SCHEDULE_NAMESPACE]), workflow,
 							  version, &plan->workflow))
-		return true;
+		return check_quota(row, &plan->workflow, complaint);
 	return complain(complaint, ERRCODE_UNDEFINED_OBJECT,
 					version == NULL ?
 					psprintf("workflow \"%s\" is not registered", text_to_cstring(workflow)) :
@@ -200,7 +217,7 @@ payload_of(const DurableRow *row, int column)
 }
 
 static bool
-start_run(const DurableRow *row, const DurableSchedulePlan *plan, text *run_id)
+start_run(const DurableRow *row, const DurableSchedulePlan *plan, text *run_id, bool in_sweep)
 {
 	Datum		tag = CStringGetTextDatum(psprintf("schedule:%s",
 												   TextDatumGetCString(row->values[SCHEDULE_ID])));
@@ -215,8 +232,13 @@ start_run(const DurableRow *row, const DurableSchedulePlan *plan, text *run_id)
 		.search_attributes = payload_of(row, SCHEDULE_SEARCH_ATTRIBUTES),
 		.headers = payload_of(row, SCHEDULE_HEADERS),
 		.input = payload_of(row, SCHEDULE_INPUT),
+		.concurrency_key = payload_of(row, SCHEDULE_CONCURRENCY_KEY),
+		.has_concurrency_limit = !row->nulls[SCHEDULE_CONCURRENCY_LIMIT],
+		.in_sweep = in_sweep,
 	};
 
+	if (spec.has_concurrency_limit)
+		spec.concurrency_limit = DatumGetInt32(row->values[SCHEDULE_CONCURRENCY_LIMIT]);
 	return durable_run_start(&spec);
 }
 
@@ -271,10 +293,11 @@ note_skip(DurableRow *row, const text *run_id, const char *reason)
 					CStringGetTextDatum(psprintf("%s: %s", text_to_cstring(run_id), reason)));
 }
 
-/* The run of one window, and what the row says about it; errors go through. */
+/* The run of one window, and what the row says about it; errors go through. A sweep does
+ * not wait for who counts runs under the same key. */
 static Outcome
 start_window(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz window,
-			 TimestampTz now, text **run_id)
+			 TimestampTz now, bool in_sweep, text **run_id)
 {
 	Outcome		outcome = STARTED;
 
@@ -285,7 +308,7 @@ start_window(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz windo
 				  psprintf("%s has not ended", TextDatumGetCString(row->values[SCHEDULE_LAST_RUN_ID])));
 		return SKIPPED;
 	}
-	if (!start_run(row, plan, *run_id))
+	if (!start_run(row, plan, *run_id, in_sweep))
 		outcome = is_run_of(row, *run_id) ? ALREADY_THERE : FAILED;
 	if (outcome == FAILED)
 	{
@@ -318,6 +341,10 @@ judge_error(ErrorData *error)
 		case ERRCODE_T_R_DEADLOCK_DETECTED:
 		case ERRCODE_T_R_SERIALIZATION_FAILURE:
 			return NOT_NOW;
+			/* as many runs as may be: as with a run that has not ended */
+		case ERRCODE_DURABLE_QUOTA:
+		case ERRCODE_DURABLE_QUEUE_FULL:
+			return SKIPPED;
 		case ERRCODE_QUERY_CANCELED:
 		case ERRCODE_ADMIN_SHUTDOWN:
 		case ERRCODE_CRASH_SHUTDOWN:
@@ -341,7 +368,7 @@ try_window(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz window,
 	{
 		text	   *run_id;
 
-		outcome = start_window(row, plan, window, now, &run_id);
+		outcome = start_window(row, plan, window, now, true, &run_id);
 		durable_attempt_end(&attempt);
 	}
 	PG_CATCH();
@@ -349,8 +376,10 @@ try_window(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz window,
 		ErrorData  *error = durable_attempt_undo(&attempt);
 
 		outcome = judge_error(error);
-		if (outcome == FAILED)
+		if (outcome != NOT_NOW)
 			note_error(row, error->message);
+		if (outcome == SKIPPED)
+			note_skip(row, run_id_of(row, "", window), error->message);
 	}
 	PG_END_TRY();
 	return outcome;
@@ -434,7 +463,7 @@ fire_windows(DurableRow *row, const DurableSchedulePlan *plan, TimestampTz windo
 		else if (pass->careful)
 			outcome = try_window(row, plan, window, now);
 		else
-			outcome = start_window(row, plan, window, now, &run_id);
+			outcome = start_window(row, plan, window, now, true, &run_id);
 		if (outcome == NOT_NOW)
 			break;
 		started += (outcome == STARTED);
@@ -607,7 +636,7 @@ durable_schedule_trigger(const DurableRow *row, const DurableSchedulePlan *plan,
 		CHECK_FOR_INTERRUPTS();
 		run_id = run_id_of(row, "manual:", now);
 		now += 1000;
-	} while (!start_run(row, plan, run_id));
+	} while (!start_run(row, plan, run_id, false));
 	return run_id;
 }
 
@@ -654,7 +683,7 @@ durable_schedule_backfill(DurableSchedule *schedule, const DurableSchedulePlan *
 		text	   *run_id;
 
 		CHECK_FOR_INTERRUPTS();
-		if (start_window(row, plan, window, now, &run_id) == STARTED)
+		if (start_window(row, plan, window, now, false, &run_id) == STARTED)
 			backfill->started[backfill->nstarted++] = run_id;
 		durable_schedule_set_time(row, SCHEDULE_LAST_WINDOW,
 								  Max(window, durable_schedule_time(row, SCHEDULE_LAST_WINDOW,

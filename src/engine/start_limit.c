@@ -220,14 +220,22 @@ slot_key(const DurableRunSpec *spec)
 static void
 take_locks(const DurableRunSpec *spec)
 {
+	bool		locked = true;
+
 	if (spec->computed_key != NULL)
-		durable_quota_lock(spec->workflow->namespace, spec->computed_key);
-	if (has_queue_bound(spec))
+		locked = durable_quota_lock(spec->workflow->namespace, spec->computed_key,
+									!spec->in_sweep);
+	if (locked && has_queue_bound(spec))
 	{
 		DurableSlotKey key = slot_key(spec);
 
-		durable_slots_lock_queue(&key);
+		locked = durable_slots_lock_queue(&key, !spec->in_sweep);
 	}
+	if (!locked)
+		ereport(ERROR,
+				errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				errmsg("another transaction is starting a run of workflow \"%s\" under the same key",
+					   text_to_cstring(spec->workflow->name)));
 }
 
 /* Of those that are started before it: how many have its quota's key, and its queue's. */

@@ -24,8 +24,8 @@ enum
 	QUOTA_COLUMNS
 };
 
-void
-durable_quota_lock(text *namespace, text *key)
+bool
+durable_quota_lock(text *namespace, text *key, bool wait)
 {
 	LOCKTAG		tag;
 	uint64		hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(namespace),
@@ -35,7 +35,7 @@ durable_quota_lock(text *namespace, text *key)
 							   VARSIZE_ANY_EXHDR(key), hash);
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
 						 QUOTA_LOCK_CLASS);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 int

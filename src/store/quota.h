@@ -10,8 +10,9 @@
 
 #include "postgres.h"
 
-/* The key, exclusively to the end of the transaction; waits. */
-extern void durable_quota_lock(text *namespace, text *key);
+/* The key, exclusively to the end of the transaction. false: somebody else has it, and
+ * this does not wait. */
+extern bool durable_quota_lock(text *namespace, text *key, bool wait);
 
 /* How many runs are active under it, as the active snapshot sees it; no more than max
  * are counted. */

@@ -67,13 +67,13 @@ durable_slots_lock(const DurableSlotKey *key)
 	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-void
-durable_slots_lock_queue(const DurableSlotKey *key)
+bool
+durable_slots_lock_queue(const DurableSlotKey *key, bool wait)
 {
 	LOCKTAG		tag;
 
 	lock_tag(&tag, key, QUEUE_LOCK_CLASS);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 static void

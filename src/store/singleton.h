@@ -41,8 +41,8 @@ typedef struct DurableSlot
 /* The key's slots, exclusively to the end of the transaction; false: somebody else has
  * them, for this is never waited for. */
 extern bool durable_slots_lock(const DurableSlotKey *key);
-/* The key's queue, likewise, but waits: for starts that have to count. */
-extern void durable_slots_lock_queue(const DurableSlotKey *key);
+/* The key's queue, likewise, but waits if asked to: for starts that have to count. */
+extern bool durable_slots_lock_queue(const DurableSlotKey *key, bool wait);
 
 extern void durable_slot_insert(const DurableSlotKey *key, const DurableSlot *slot);
 /* The run's entry now, whatever its state; copied. */

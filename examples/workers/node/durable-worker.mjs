@@ -8,6 +8,12 @@
 // A workflow is an async function of (ctx, input). It is called again from its
 // beginning in each turn; what ctx's functions gave before, they give again. So
 // take time, chance and ids from ctx, and do the work in steps.
+//
+// What a step did is undone by another step, with ctx.compensate(): when the body
+// throws, the undos are executed in reverse order, each recorded at the next
+// position, and then the run fails with what was thrown. So they go on after a
+// crash. Wait for everything that is under way before the body throws
+// (awaitAll does), or the positions are other ones on the next replay.
 
 import pg from 'pg';
 import { randomUUID } from 'node:crypto';
@@ -42,6 +48,9 @@ class RunFailed extends Error {}
 
 /** The claim was lost, or the run cancelled: nothing of this turn counts. */
 class Lost extends Error {}
+
+/** The connection failed where a local step was to be recorded: another turn may do better. */
+class Unrecorded extends Error {}
 
 function errorJson(error) {
   if (error instanceof StepFailed) return { ...error.error, message: error.message };
@@ -173,13 +182,14 @@ class Context {
     throw new RunFailed(message);
   }
 
-  /** Undo what was done, in reverse order: saga.add(() => ctx.step('refund', …)), then await saga.undo(). */
-  saga() {
-    const undos = [];
-    return {
-      add: (undo) => undos.push(undo),
-      undo: async () => { while (undos.length > 0) await undos.pop()(); },
-    };
+  /**
+   * What undoes what was just done, should the body throw: a step, compensate('refund', input, options), or a local
+   * one, compensate('release', function, options). It takes its position when it is executed. One that fails does not keep the
+   * others from being executed; the run's error has it in details.compensations. failRun() and a cancel undo nothing.
+   */
+  compensate(name, undo, options = {}) {
+    const local = typeof undo === 'function';
+    this.#turn.undos.push({ name, execute: () => (local ? this.localStep(name, undo, options) : this.step(name, undo, options)) });
   }
 }
 
@@ -187,7 +197,7 @@ class Context {
 class Turn {
   /** follows: { known, historyEnd }, when no turn was claimed for it but a step of the last one has ended here. */
   constructor(worker, task, history, follows = null) {
-    Object.assign(this, { worker, task, history, follows, next: 0, commands: [], fans: [], busy: 0, fatal: null, started: performance.now() });
+    Object.assign(this, { worker, task, history, follows, next: 0, commands: [], fans: [], undos: [], busy: 0, fatal: null, started: performance.now() });
     this.historyEnd = follows?.historyEnd ?? task.input.history_end;
     this.known = new Map(follows?.known);   // what has been recorded since the history was handed out
     this.open = new Map();         // what was asked for and nobody waits for
@@ -304,6 +314,7 @@ class Turn {
         : this.worker.localStep(this.task, seq, name, input, fn, retries, backoffMs));
     } catch (error) {
       if (error instanceof Lost) { this.worker.lost(this.task); this.end({ lost: true }); return await new Promise(() => {}); }
+      if (error instanceof Unrecorded) { this.end({ unrecorded: error.cause }); return await new Promise(() => {}); }
       throw error;
     } finally {
       this.busy--;
@@ -316,13 +327,39 @@ class Turn {
     setImmediate(() => { if (this.busy === 0 && this.blocked.size > 0) this.end({ status: 'continue' }); });
   }
 
+  /** The body and, when it throws, the undos. */
+  async execute(body) {
+    try {
+      return { status: 'completed', output: await body(new Context(this), this.task.input.input) };
+    } catch (thrown) {
+      const error = errorJson(thrown);
+      const compensations = await this.undo();
+      if (compensations.length > 0) error.details = { ...(error.details?.constructor === Object ? error.details : { details: error.details }), compensations };
+      return { status: 'failed', error };
+    }
+  }
+
+  /** All undos, the newest first; those that failed. */
+  async undo() {
+    const failed = [];
+    while (this.undos.length > 0 && !this.fatal) {
+      const { name, execute } = this.undos.pop();
+      try {
+        await execute();
+      } catch (thrown) {
+        const { message, code } = errorJson(thrown);
+        failed.push({ name, message, code });
+        // what the database cannot take was not recorded: nothing can follow it
+        if (!(thrown instanceof StepFailed)) break;
+      }
+    }
+    return failed;
+  }
+
   /** The whole turn: a decision, or { lost: true }. */
   async run(body) {
-    const ctx = new Context(this);
-    const finished = (async () => body(ctx, this.task.input.input))().then(
-      (output) => ({ status: 'completed', output }),
-      (error) => ({ status: 'failed', error: errorJson(error) }));
-    const outcome = await Promise.race([finished, this.ended]);
+    const outcome = await Promise.race([this.execute(body), this.ended]);
+    if (outcome.unrecorded) throw outcome.unrecorded;
     if (this.fatal instanceof NonDeterminism) return { status: 'failed', error: errorJson(this.fatal), commands: [] };
     for (const [seq, command] of this.open) if (!this.recorded(seq)) this.commands.push({ ...command, await: false });
     const decision = { ...outcome, commands: this.commands };
@@ -648,7 +685,8 @@ export class Worker {
     const json = (value) => (value === undefined ? null : JSON.stringify(value));
     const { rows: [{ kept }] } = await this.pool.query({
       name: 'record', text: 'SELECT durable.record_step($1, $2, $3, $4, $5, $6, $7, $8, $9) AS kept',
-      values: [task.task_id, task.token, seq, name, error ? null : json(output), error && JSON.stringify(error), json(input), attempts, started] });
+      values: [task.task_id, task.token, seq, name, error ? null : json(output), error && JSON.stringify(error), json(input), attempts, started] })
+      .catch((cause) => { throw /^(22|54)/.test(cause.code) ? cause : new Unrecorded(cause.message, { cause }); });
     if (!kept) throw new Lost();
     if (error) throw new StepFailed(error);
     return output;

@@ -11,6 +11,10 @@ turn; what ctx's functions gave before, they give again. So take time, chance an
 from ctx, and do the work in steps. Each of `concurrency` threads has a connection of its
 own and executes one turn or step at a time.
 
+What a step did is undone by another step, with ctx.compensate(): when the body raises, the
+undos are executed in reverse order, each recorded at the next position, and then the
+run fails with what was raised. So they go on after a crash.
+
 Needs psycopg2 (Debian: python3-psycopg2).
 """
 
@@ -49,6 +53,10 @@ class Lost(BaseException):
     """The claim was lost, or the run cancelled: nothing of this turn counts."""
 
 
+class Unrecorded(BaseException):
+    """The connection failed where a local step was to be recorded: another turn may do better."""
+
+
 class RunFailed(BaseException):
     """The run fails, whatever the body makes of it; .command or .error says how."""
 
@@ -83,6 +91,7 @@ class Context:
         self._end = task["input"]["history_end"]
         self._started = time.monotonic()
         self._open = {}         # handle -> its command, while pending
+        self._undos = []        # (name, function), the newest last
         self.commands = []
         self.await_all = None
         self.run_id, self.namespace, self.headers = task["run_id"], task["namespace"], task["headers"] or {}
@@ -286,6 +295,28 @@ class Context:
     def fail_run(self, message, code=None, details=None):
         raise RunFailed(command=without_none(type="fail_run", message=message, code=code, details=details))
 
+    def compensate(self, name, undo=None, **options):
+        """What undoes what was just done, should the body raise: a step, compensate("refund", input, **options), or a
+        local one, compensate("release", function, **options). It takes its position when it is executed. One that fails does
+        not keep the others from being executed; the run's error has it in details["compensations"]. fail_run() and
+        a cancel undo nothing."""
+        operation = self.local_step if callable(undo) else self.step
+        self._undos.append((name, lambda: operation(name, undo, **options)))
+
+    def undo(self):
+        """All undos, the newest first; those that failed."""
+        failed = []
+        while self._undos:
+            name, undo = self._undos.pop()
+            try:
+                undo()
+            except Exception as error:
+                failed.append(without_none(name=name, message=str(error), code=getattr(error, "code", None)))
+                # what the database cannot take was not recorded: nothing can follow it
+                if not isinstance(error, StepFailed):
+                    break
+        return failed
+
 
 # --------------------------------------------------------------- the worker --
 
@@ -458,23 +489,36 @@ class Worker:
         try:
             if body is None:
                 raise RunFailed(error={"message": f'this worker has no workflow "{workflow}"', "code": "no_workflow"})
-            output = body(ctx, task["input"].get("input"))
-            json.dumps(output)
-            decision = without_none(status="completed", output=output)
+            decision = self._execute_body(body, ctx, task["input"].get("input"))
         except TurnEnded:
             decision = without_none(status="continue", await_all=ctx.await_all)
         except Lost:
             self._lost(task)
             return None
+        except Unrecorded as unrecorded:
+            raise unrecorded.__cause__
         except RunFailed as failed:
             decision = {"status": "failed", "error": failed.error}
             ctx.commands = [] if failed.error else ctx.commands + [failed.command]
-        except Exception as error:
-            decision = {"status": "failed", "error": error_json(error)}
         decision["commands"] = ctx.commands
         if decision["status"] == "completed":
             decision["commands"] += [{**command, "await": False} for command in ctx._open.values() if command["type"] == "call"]
         return {"decision": decision}
+
+    @staticmethod
+    def _execute_body(body, ctx, input):
+        """The body and, when it raises, the undos; the decision."""
+        try:
+            output = body(ctx, input)
+            json.dumps(output)
+            return without_none(status="completed", output=output)
+        except Exception as raised:
+            error = error_json(raised)
+            compensations = ctx.undo()
+            if compensations:
+                details = error.get("details", {})
+                error["details"] = {**(details if isinstance(details, dict) else {"details": details}), "compensations": compensations}
+            return {"status": "failed", "error": error}
 
     def _lost(self, task):
         print(f"{task['kind']} {task['name']} of {task['run_id'] or task['task_id']}: refused, the claim was lost", file=sys.stderr)
@@ -513,9 +557,14 @@ class Worker:
                 error, output = None, function(input)
             except Exception as thrown:
                 error = error_json(thrown)
-        kept, = self._row(connection, "SELECT durable.record_step(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-                          task["task_id"], task["token"], seq, name, None if error else self._json(output),
-                          self._json(error), self._json(input), attempts, started)
+        try:
+            kept, = self._row(connection, "SELECT durable.record_step(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                              task["task_id"], task["token"], seq, name, None if error else self._json(output),
+                              self._json(error), self._json(input), attempts, started)
+        except psycopg2.Error as cause:
+            if (cause.pgcode or "")[:2] in ("22", "54"):
+                raise
+            raise Unrecorded from cause
         if not kept:
             raise Lost
         if error:
