@@ -383,9 +383,9 @@ take_lock(const StartLock *lock)
 
 	CHECK_FOR_INTERRUPTS();
 	if (lock->queue)
-		durable_slots_lock_queue(&key);
+		(void) durable_slots_lock_queue(&key, true);
 	else
-		durable_quota_lock(key.namespace, key.key);
+		(void) durable_quota_lock(key.namespace, key.key, true);
 }
 
 /* The keys that one start has to lock, of which there are two at most. */
