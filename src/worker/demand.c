@@ -48,6 +48,9 @@
 /* When the server has no room for another worker. */
 #define NO_SLOT_US (5 * USECS_PER_SEC)
 
+/* While idle executors cannot take what there is. */
+#define PATIENCE_MAX_US (5 * USECS_PER_SEC)
+
 typedef struct Role
 {
 	Oid			oid;			/* key */
@@ -67,6 +70,9 @@ static DurableProcess *started = NULL;	/* max_worker_processes of them */
 static bool warned_of_slots = false;
 static TimestampTz no_slots_until = 0;
 static TimestampTz last_look = 0;
+
+/* until it is looked again, while idle executors have not taken what there is */
+static int64 patience = 0;
 
 /* who has definitions, and when that was read */
 static MemoryContext owners_context = NULL;
@@ -413,8 +419,29 @@ next_try(TimestampTz now)
 	return next;
 }
 
-TimestampTz
-durable_demand_serve(bool paused)
+/* Whoever commits more than there are idle executors wakes these and us. As long as they
+ * have not taken theirs they are idle, and nobody tells when they have. Perhaps they cannot,
+ * because of a limiter for example: then it is looked ever more rarely. */
+static TimestampTz
+next_look(TimestampTz now, bool asked)
+{
+	HASH_SEQ_STATUS all;
+	Role	   *role;
+	bool		open = false;
+
+	hash_seq_init(&all, roles);
+	while ((role = hash_seq_search(&all)) != NULL)
+		open = open || (role->has_work && role->idle > 0);
+	if (!open || asked)
+		patience = 0;
+	if (!open)
+		return PG_INT64_MAX;
+	patience = Min(Max(patience * 2, LOOK_US), PATIENCE_MAX_US);
+	return now + patience;
+}
+
+static TimestampTz
+serve(bool paused)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int			limit = paused ? 0 : durable_workers;
@@ -445,6 +472,14 @@ durable_demand_serve(bool paused)
 	}
 	return Min(next_try(now), role == NULL ? PG_INT64_MAX :
 			   Max(no_slots_until, now + USECS_PER_SEC));
+}
+
+TimestampTz
+durable_demand_serve(bool paused, bool asked)
+{
+	TimestampTz next = serve(paused);
+
+	return Min(next, next_look(last_look, asked));
 }
 
 bool

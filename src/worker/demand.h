@@ -15,8 +15,9 @@
 extern void durable_demand_begin(void);
 
 /* Looks, starts executors and asks others to leave. In a transaction; allocates in
- * the current context. Returns when to look again though nothing happens. */
-extern TimestampTz durable_demand_serve(bool paused);
+ * the current context. "asked": there is work for which nobody was idle. Returns when to
+ * look again though nothing happens. */
+extern TimestampTz durable_demand_serve(bool paused, bool asked);
 
 /* Looking costs something, and under load there is a reason to look after each
  * commit: whether it is time, and how long it takes until then (us). */

@@ -382,6 +382,7 @@ look(Schedule *schedule)
 	bool		timely = net || !schedule->looked || durable_clock_now() >= schedule->due ||
 		(reasons & ~SCHEDULER_LOOK_DEMAND) != 0;
 	bool		more = false;
+	bool		asked;
 
 	if (schedule->looked)
 		delete_runs(schedule);
@@ -404,7 +405,8 @@ look(Schedule *schedule)
 	}
 	durable_process_begin_transaction();
 	MemoryContextSwitchTo(schedule->context);
-	schedule->next_demand = Min(durable_demand_serve(schedule->paused),
+	asked = (reasons & (SCHEDULER_LOOK_DEMAND | SCHEDULER_LOOK_ALL)) != 0;
+	schedule->next_demand = Min(durable_demand_serve(schedule->paused, asked),
 								GetCurrentTimestamp() + DEMAND_NET_US);
 	CommitTransactionCommand();
 	MemoryContextReset(schedule->context);
