@@ -204,7 +204,7 @@ take_limited(Round *round, DurableLimits *limits, const DurableReadyScan *ready,
 				  durable_claimer_fit(&round->claimer, &task) != CLAIMER_FITS))
 	{
 		round->passed++;
-		durable_limits_leave(limits);
+		durable_limits_pass_by(limits);
 	}
 	else if (durable_limits_take(limits, &queue))
 	{

@@ -33,6 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/clock.h"
 #include "base/names.h"
 #include "base/wakeup.h"
 #include "engine/limiter_claim.h"
@@ -85,9 +86,13 @@ struct Candidate
 	bool		queued;
 	bool		stored;			/* its row is in the table, as it was read */
 	bool		changed;
-	bool		left;			/* for the next claim: somebody is adding to it */
 	int64		id;				/* the task that comes next; 0: not looked for */
 	ItemPointerData tid;
+	/* Once a task was passed by that this claimer is not fit for, the row has to stay
+	 * where that one puts it. */
+	bool		passed;
+	int64		beyond;			/* the last one that was passed by */
+	int64		position;		/* of the row */
 };
 
 /* A limiter's turns in one queue. */
@@ -366,6 +371,30 @@ fixed_opens_at(const DurableLimiter *limiter, DurableLimiterState *state, Timest
 	return state->used < limiter->rate_limit ? 0 : state->window_start + limiter->rate_us;
 }
 
+/* The clock was put back behind the first of the ticks, and so behind all: they count
+ * from now on, or the window would be closed until it is that late again. */
+static void
+bring_back_ticks(const DurableLimiter *limiter, DurableLimiterState *state, TimestampTz now,
+				 Snapshot snapshot, DurableTables *tables)
+{
+	DurableWriter *writer = durable_tables_get(tables, TABLE_TICK);
+
+	for (int64 n = state->first_tick; n < state->seen_tick; n++)
+	{
+		ItemPointerData tid;
+		TimestampTz at;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!durable_tick_find(limiter->id, n, snapshot, &at, &tid) || at <= now)
+			continue;
+		if (durable_writer_delete(writer, &tid, true) != TM_Ok)
+			elog(ERROR, "a window was changed without the limiter's lock");
+		durable_tick_insert(writer, limiter->id, n, now);
+	}
+	/* the snapshot does not see them */
+	state->seen_tick = state->first_tick;
+}
+
 /* The same of a sliding one: what has left it is deleted (tables not NULL) or passed
  * over. */
 static TimestampTz
@@ -383,8 +412,16 @@ sliding_opens_at(const DurableLimiter *limiter, DurableLimiterState *state, Time
 			return now + limiter->rate_us;
 		if (durable_tick_find(limiter->id, state->first_tick, snapshot, &at, &tid))
 		{
-			if (Min(at, now) + limiter->rate_us > now)
-				return Min(at, now) + limiter->rate_us;
+			/* whoever admitted it may have looked at the clock after us */
+			if (at > now && at > (now = durable_clock_now()))
+			{
+				if (tables != NULL)
+					bring_back_ticks(limiter, state, now, snapshot, tables);
+				*changed = true;
+				return now + limiter->rate_us;
+			}
+			if (at + limiter->rate_us > now)
+				return at + limiter->rate_us;
 			if (tables != NULL &&
 				durable_writer_delete(durable_tables_get(tables, TABLE_TICK), &tid, true) != TM_Ok)
 				elog(ERROR, "a window was changed without the limiter's lock");
@@ -572,9 +609,12 @@ add_candidate(Source *source, DurableLimits *admission, const DurableTurnRow *tu
 		return;
 	dequeue(candidate);
 	candidate->turn.head = turn->head;
+	/* what was passed by is met again */
+	if (candidate->passed)
+		candidate->turn.position = candidate->position;
+	candidate->passed = false;
 	candidate->turn.position = Min(candidate->turn.position, turn->position);
 	candidate->changed = true;
-	candidate->left = false;
 	candidate->id = 0;
 	enqueue(candidate);
 }
@@ -631,6 +671,7 @@ look_for_task(DurableLimits *admission, Candidate *candidate, bool *undecided)
 	DurableLimitedBy gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
 
 	return durable_limited_first(&gate, &candidate->turn, visit->limiter.lifo,
+								 candidate->passed ? &candidate->beyond : NULL,
 								 admission->snapshot, &candidate->id, &candidate->tid, undecided);
 }
 
@@ -640,7 +681,6 @@ leave(Candidate *candidate)
 {
 	dequeue(candidate);
 	candidate->id = 0;
-	candidate->left = true;
 }
 
 /* Nothing waits behind the turn: it goes, unless somebody is adding to it. The order
@@ -673,7 +713,7 @@ find_task(DurableLimits *admission, Candidate *candidate)
 
 	if (!look_for_task(admission, candidate, &undecided))
 	{
-		if (undecided)
+		if (undecided || candidate->passed)
 			leave(candidate);
 		else
 			drop_turn(admission, candidate);
@@ -684,9 +724,9 @@ find_task(DurableLimits *admission, Candidate *candidate)
 	dequeue(candidate);
 	/* Not while others may count on the row as it is (limiter.c), and not if what is
 	 * undecided stands before what was found. */
-	if (!limiter->lifo && !candidate->stored && !undecided)
+	if (!limiter->lifo && !candidate->stored && !undecided && !candidate->passed)
 		turn->head = Max(turn->head, candidate->id);
-	candidate->changed |= position != turn->position;
+	candidate->changed |= position != turn->position && !candidate->passed;
 	turn->position = position;
 	enqueue(candidate);
 	return first_candidate(candidate->source) == candidate;
@@ -838,10 +878,21 @@ move_on(DurableLimits *admission, Candidate *candidate)
 	(void) find_task(admission, candidate);
 }
 
+/* What stands behind it in its turn is not kept from this claimer. */
 void
-durable_limits_leave(DurableLimits *admission)
+durable_limits_pass_by(DurableLimits *admission)
 {
-	leave(admission->best->best);
+	Source	   *source = admission->best;
+	Candidate  *candidate = source->best;
+
+	if (!candidate->passed)
+		candidate->position = candidate->turn.position;
+	candidate->passed = true;
+	candidate->beyond = candidate->id;
+	candidate->id = 0;
+	/* the turn that stands for it is none of those in vain */
+	source->patience++;
+	(void) find_task(admission, candidate);
 }
 
 bool
@@ -897,6 +948,8 @@ close_source(DurableLimits *admission, Source *source)
 
 		if (!candidate->changed)
 			continue;
+		if (candidate->passed && !visit->limiter.by_key)
+			candidate->turn.position = candidate->position;
 		if (key_is_full(visit, candidate->key))
 		{
 			block(admission, candidate);

@@ -33,8 +33,8 @@ extern void durable_limits_open(DurableLimits *admission, Snapshot snapshot);
 extern bool durable_limits_best(DurableLimits *admission, int32 *priority, int64 *id);
 /* Takes it: it holds its slot now. false: it is gone, ask again. */
 extern bool durable_limits_take(DurableLimits *admission, text **queue);
-/* Leaves it, and what comes after it with its key and priority, to other claims. */
-extern void durable_limits_leave(DurableLimits *admission);
+/* Leaves it to other claims, in its place. */
+extern void durable_limits_pass_by(DurableLimits *admission);
 
 /* Writes what was counted. */
 extern void durable_limits_close(DurableLimits *admission);

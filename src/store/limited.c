@@ -12,12 +12,15 @@
 #include "postgres.h"
 
 #include "access/stratnum.h"
+#include "access/table.h"
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "base/compat.h"
 #include "base/hint.h"
 #include "base/names.h"
 #include "base/plan.h"
@@ -116,7 +119,7 @@ durable_limited_remove(const DurableLimitedBy *gate, int64 id, int32 priority, t
 }
 
 static void
-entry_keys(const DurableLimitedBy *gate, const DurableTurnRow *turn, int64 head, ScanKey keys)
+entry_keys(const DurableLimitedBy *gate, const DurableTurnRow *turn, ScanKey keys)
 {
 	ScanKeyInit(&keys[0], ENTRY_LIMITER, BTEqualStrategyNumber, F_INT8EQ,
 				Int64GetDatum(gate->limiter));
@@ -126,8 +129,12 @@ entry_keys(const DurableLimitedBy *gate, const DurableTurnRow *turn, int64 head,
 				PointerGetDatum(turn->queue));
 	ScanKeyInit(&keys[3], ENTRY_PRIORITY, BTEqualStrategyNumber, F_INT4EQ,
 				Int32GetDatum(turn->priority));
-	ScanKeyInit(&keys[4], ENTRY_ID, BTGreaterEqualStrategyNumber, F_INT8GE,
-				Int64GetDatum(head));
+}
+
+static void
+entry_id(ScanKey key, StrategyNumber op, RegProcedure op_proc, int64 id)
+{
+	ScanKeyInit(key, ENTRY_ID, op, op_proc, Int64GetDatum(id));
 }
 
 /* The newest entry, from the end of the index. */
@@ -159,20 +166,61 @@ find_last(const DurableLimitedBy *gate, const DurableTurnRow *turn, Snapshot sna
 	return found;
 }
 
-bool
-durable_limited_first(const DurableLimitedBy *gate, const DurableTurnRow *turn, bool lifo,
-					  Snapshot snapshot, int64 *id, ItemPointer tid, bool *undecided)
+/* The newest before that one. */
+static bool
+find_last_before(const DurableLimitedBy *gate, const DurableTurnRow *turn, int64 before,
+				 Snapshot snapshot, int64 *id, ItemPointer tid)
 {
-	DurableWalk walk;
+	Relation	rel = durable_table_open(REL_TASK_LIMITED, AccessShareLock);
+	Relation	index = durable_index_open(IDX_LIMITED_ORDER);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	IndexScanDesc scan = compat_index_beginscan(rel, index, snapshot, ENTRY_COLUMNS);
 	ScanKeyData keys[ENTRY_COLUMNS];
 	bool		found = false;
 
+	entry_keys(gate, turn, keys);
+	entry_id(&keys[ENTRY_ID - 1], BTLessStrategyNumber, F_INT8LT, before);
+	index_rescan(scan, keys, ENTRY_COLUMNS, NULL, 0);
+	while (!found && index_getnext_slot(scan, BackwardScanDirection, slot))
+	{
+		DurableRow	row;
+
+		CHECK_FOR_INTERRUPTS();
+		durable_slot_row(slot, &row);
+		*id = DatumGetInt64(row.values[LIMITED_ID]);
+		*tid = row.tid;
+		found = durable_row_is_live(rel, tid);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, AccessShareLock);
+	table_close(rel, NoLock);
+	return found;
+}
+
+bool
+durable_limited_first(const DurableLimitedBy *gate, const DurableTurnRow *turn, bool lifo,
+					  const int64 *beyond, Snapshot snapshot, int64 *id, ItemPointer tid,
+					  bool *undecided)
+{
+	DurableWalk walk;
+	ScanKeyData keys[ENTRY_COLUMNS];
+	int64		from = lifo ? PG_INT64_MIN : turn->head;
+	bool		found = false;
+
 	*undecided = false;
-	if (lifo && find_last(gate, turn, snapshot, id, tid))
+	if (lifo && (beyond == NULL ? find_last(gate, turn, snapshot, id, tid) :
+				 find_last_before(gate, turn, *beyond, snapshot, id, tid)))
 		return true;
+	/* what is undecided does not matter to who has passed something by */
+	if (lifo && beyond != NULL)
+		return false;
+	if (beyond != NULL)
+		from = Max(from, *beyond + 1);
 	durable_walk_open(&walk, REL_TASK_LIMITED, IDX_LIMITED_ORDER, snapshot, ENTRY_COLUMNS,
 					  ENTRY_ID);
-	entry_keys(gate, turn, lifo ? PG_INT64_MIN : turn->head, keys);
+	entry_keys(gate, turn, keys);
+	entry_id(&keys[ENTRY_ID - 1], BTGreaterEqualStrategyNumber, F_INT8GE, from);
 	durable_walk_start(&walk, keys, NULL);
 	while (!found && durable_walk_next(&walk))
 	{

@@ -35,11 +35,11 @@ extern TM_Result durable_limited_remove(const DurableLimitedBy *gate, int64 id, 
 										text *queue, bool wait);
 
 /* The first visible entry behind a turn that nobody is deleting, from its head on (lifo:
- * the last): its id, and where it is. *undecided: others have inserted or taken some
- * that are not settled yet. */
+ * the last): its id, and where it is. beyond, if not NULL: only what comes after that
+ * one. *undecided: others have inserted or taken some that are not settled yet. */
 extern bool durable_limited_first(const DurableLimitedBy *gate, const DurableTurnRow *turn,
-								  bool lifo, Snapshot snapshot, int64 *id,
-								  ItemPointer tid, bool *undecided);
+								  bool lifo, const int64 *beyond, Snapshot snapshot,
+								  int64 *id, ItemPointer tid, bool *undecided);
 /* how many wait, by the newest snapshot */
 extern int64 durable_limited_count(int64 limiter);
 

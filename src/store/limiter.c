@@ -202,7 +202,9 @@ static DurablePlan named_plan = {
 	"SELECT WHERE EXISTS (SELECT FROM durable.task_limited w"
 	"  WHERE w.limiter OPERATOR(pg_catalog.=) $1)"
 	" OR EXISTS (SELECT FROM durable.limiter_slot s WHERE s.limiter OPERATOR(pg_catalog.=) $1)"
-	" OR EXISTS (SELECT FROM durable.task t WHERE t.limiter OPERATOR(pg_catalog.=) $1)",
+	/* the turn of a run, once it neither waits nor holds a slot, only remembers it */
+	" OR EXISTS (SELECT FROM durable.task t WHERE t.limiter OPERATOR(pg_catalog.=) $1"
+	"  AND t.kind OPERATOR(pg_catalog.<>) 'turn')",
 	.nargs = 1,
 	.argtypes = {INT8OID},
 };

@@ -28,10 +28,14 @@ CREATE FUNCTION calls(lim text, key text) RETURNS jsonb LANGUAGE sql AS $$
 		jsonb_build_object('type', 'call', 'seq', i, 'name', 'cut', 'queue', 'work', 'input', jsonb_build_object('n', i), 'limiter', lim, 'fairness_key', key)
 		|| CASE WHEN i IN (0, 1, 3) THEN '{"requires": ["gpu"]}'::jsonb ELSE '{}' END ORDER BY i)) FROM generate_series(0, 4) i
 $$;
-CREATE FUNCTION start(lim text, key text DEFAULT NULL) RETURNS boolean LANGUAGE sql AS $$
-	SELECT durable.start('film');
-	SELECT durable.complete_turn(task_id, token, calls(lim, key)) FROM durable.claim('{film}', worker => 'gpu')
-$$;
+CREATE FUNCTION start(lim text, key text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	turn record;
+BEGIN
+	PERFORM durable.start('film', run_id => lim);
+	SELECT * INTO turn FROM durable.claim('{film}', worker => 'gpu');
+	PERFORM durable.complete_turn(turn.task_id, turn.token, calls(lim, key));
+END $$;
 SELECT durable.register_limiter('l' || f || o, concurrency => 4, fairness => f, ordering => o)
   FROM unnest('{fifo,key}'::text[]) f, unnest('{fifo,lifo}'::text[]) o \g /dev/null
 CREATE FUNCTION try(lim text) RETURNS TABLE (plain text, again text, gpu text, used text) LANGUAGE plpgsql AS $$
@@ -49,7 +53,39 @@ BEGIN
 	used := usage(lim);
 	RETURN NEXT;
 	PERFORM durable.complete(task_id, token) FROM held;
+	PERFORM durable.cancel(lim);
 	TRUNCATE held;
 END $$;
 SELECT f, o, t.* FROM unnest('{fifo,key}'::text[]) f, unnest('{fifo,lifo}'::text[]) o, try('l' || f || o) t;
 SELECT running, waiting, count(*) FROM durable.limiters GROUP BY 1, 2;
+
+-- A clock that is put back keeps a window closed for a period, no longer.
+SELECT durable.register_limiter('slide', rate_limit => 2, rate_period => '10 s', rate_kind => 'sliding'),
+	durable.register_limiter('fix', rate_limit => 2, rate_period => '10 s');
+CREATE FUNCTION at(seconds int, queue text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('durable.clock_offset', seconds::text, false);
+	RETURN take(NULL, ARRAY[queue]);
+END $$;
+SELECT count(durable.dispatch(l, queue => l, limiter => l)) FROM unnest('{slide,fix}'::text[]) l, generate_series(1, 6);
+SELECT l, at(3600, l), at(0, l), at(5, l), at(11, l), at(12, l), at(22, l) FROM unnest('{slide,fix}'::text[]) l;
+SELECT at(0, 'slide');
+SELECT usage('slide'), count(*) FROM durable.limiter_tick;
+
+-- A run that had a slot for a local step does not keep its limiter from being dropped.
+SELECT durable.register_limiter('local', concurrency => 1);
+CREATE FUNCTION same(i jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT i';
+CREATE FUNCTION body(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM durable.local_step('limiter_merge.same', i, limiter => 'local');
+	RETURN durable.wait_for_signal('go');
+END $$;
+SELECT durable.register_workflow('body', 'limiter_merge.body');
+SELECT durable.start('body', '1', run_id => 'local');
+CALL durable.work();
+SELECT status, turn_state FROM durable.run WHERE run_id = 'local';
+SELECT usage('local');
+SELECT durable.drop_limiter('local');
+SELECT durable.signal('go', '2');
+CALL durable.work();
+SELECT status, output FROM durable.get_run('local');
