@@ -38,6 +38,7 @@ CREATE TABLE durable.run_blocked (
 	namespace	text COLLATE "C" NOT NULL,
 	queue		text COLLATE "C" NOT NULL,
 	requires	text[] COLLATE "C",
+	since		timestamptz NOT NULL,
 	CONSTRAINT run_blocked_pkey PRIMARY KEY (run)
 ) USING heap;
 COMMENT ON TABLE durable.run_blocked IS

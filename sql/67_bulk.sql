@@ -14,7 +14,8 @@ COMMENT ON FUNCTION durable.filter_texts(jsonb) IS 'internal: a value of a filte
 
 -- In order of their numbers. Who calls has checked the filter and the access.
 CREATE FUNCTION durable.find_runs(
-	filter jsonb, namespace text, now timestamptz, statuses text[], to_requeue boolean, max_runs int)
+	filter jsonb, namespace text, now timestamptz, statuses text[], to_requeue boolean, max_runs int,
+	since bigint)
 RETURNS SETOF bigint LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -33,7 +34,8 @@ DECLARE
 BEGIN
 	RETURN QUERY
 	SELECT r.id FROM durable.run r
-	 WHERE (find_runs.namespace = '*' OR r.namespace = find_runs.namespace)
+	 WHERE r.id > since
+	   AND (find_runs.namespace = '*' OR r.namespace = find_runs.namespace)
 	   AND (statuses IS NULL OR r.status = ANY (statuses))
 	   AND (only_status IS NULL OR r.status = ANY (only_status))
 	   AND (workflows IS NULL OR r.workflow = ANY (workflows))
@@ -55,8 +57,8 @@ BEGIN
 			 WHERE w.namespace = r.namespace AND w.name = r.workflow AND w.version = r.version))
 	 ORDER BY r.id LIMIT max_runs;
 END $$;
-COMMENT ON FUNCTION durable.find_runs(jsonb, text, timestamptz, text[], boolean, int) IS
-'internal: the runs that a filter means, of these statuses (NULL = all)';
+COMMENT ON FUNCTION durable.find_runs(jsonb, text, timestamptz, text[], boolean, int, bigint) IS
+'internal: the runs that a filter means, of these statuses (NULL = all), after a number';
 
 CREATE FUNCTION durable.redrive(
 	filter jsonb, max_runs int DEFAULT 1000, rate float8 DEFAULT NULL,

@@ -153,6 +153,19 @@ $$;
 COMMENT ON FUNCTION durable.run_trees(bigint[]) IS
 'internal: the numbers of the runs of each tree';
 
+-- What a dead letter is to look into stays until it has ended. Its id may have a number.
+CREATE FUNCTION durable.has_live_letter(run_id text, run bigint) RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
+	SELECT EXISTS (
+		SELECT FROM durable.run d
+		 WHERE (d.run_id = 'dlq:' || $1 OR d.run_id > 'dlq:' || $1 || ':' AND d.run_id < 'dlq:' || $1 || ';')
+		   AND d.id > $2 AND d.finished_at IS NULL AND d.input ->> 'dead_run_id' = $1);
+$$;
+COMMENT ON FUNCTION durable.has_live_letter(text, bigint) IS
+'internal: whether the dead letter of a dead run has not ended';
+
 -- All that belongs to locked runs which have ended. "listed": retention may still
 -- look at them. Tasks that are out are the caller's business.
 CREATE FUNCTION durable.delete_locked_runs(runs bigint[], listed boolean) RETURNS bigint[]
@@ -193,7 +206,8 @@ END $$;
 COMMENT ON FUNCTION durable.delete_locked_runs(bigint[], boolean) IS
 'internal: deletes runs and all that belongs to them; the tasks that are still out';
 
--- Deletes the trees of which every run has ended and is locked by nobody else. The
+-- Deletes the trees of which every run has ended and is locked by nobody else; who does not
+-- "wait" leaves also a dead run whose dead letter is at work. The
 -- roots that are gone, how many runs went with each and in all, and the tasks that are
 -- still out.
 CREATE FUNCTION durable.delete_trees(
@@ -212,7 +226,8 @@ BEGIN
 	-- a run that has not ended is not locked, not even for a moment
 	SELECT array_agg(m.root), array_agg(m.run) INTO tree_roots, tree_runs
 	  FROM (SELECT t.root, t.run,
-				   bool_or(r.finished_at IS NULL) OVER (PARTITION BY t.root) AS lives
+				   bool_or(r.finished_at IS NULL OR NOT $2 AND r.status = 'dead' AND durable.has_live_letter(r.run_id, r.id))
+				   OVER (PARTITION BY t.root) AS lives
 			  FROM durable.run_trees($1) t LEFT JOIN durable.run r ON r.id = t.run) m
 	 WHERE NOT m.lives;
 	IF wait THEN
@@ -577,14 +592,14 @@ END $$;
 COMMENT ON FUNCTION durable.archive_document(bigint, bigint) IS
 'internal: what an archive function gets';
 
--- NULL: a run of the tree has not ended, or there is none
+-- NULL: a run of the tree has not ended, or its dead letter has not, or there is none
 CREATE FUNCTION durable.archive_state(run bigint) RETURNS text
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 	SELECT string_agg(r.id || ' ' || EXTRACT(epoch FROM r.finished_at), ',' ORDER BY r.id)
 	  FROM durable.run_trees(ARRAY[$1]) t JOIN durable.run r ON r.id = t.run
-	HAVING bool_and(r.finished_at IS NOT NULL);
+	HAVING bool_and(r.finished_at IS NOT NULL AND (r.status <> 'dead' OR NOT durable.has_live_letter(r.run_id, r.id)));
 $$;
 COMMENT ON FUNCTION durable.archive_state(bigint) IS
 'internal: changes with each run of a tree that is tried again';
@@ -650,43 +665,3 @@ CREATE FUNCTION durable.purge_runs(filter jsonb, force boolean DEFAULT false, ma
 RETURNS int LANGUAGE c AS 'MODULE_PATHNAME', 'durable_purge_runs';
 COMMENT ON FUNCTION durable.purge_runs(jsonb, boolean, int) IS
 'delete the runs that fit a filter, with the runs that they started; live ones are cancelled first (force) or kept; how many runs; call it until that is 0';
-
--- The next runs of the filter, in order of their numbers.
-CREATE FUNCTION durable.purge_find(
-	filter jsonb, namespace text, live boolean, now timestamptz, since bigint, max_runs int)
-RETURNS SETOF bigint LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	before timestamptz := now - (filter ->> 'older_than')::interval;
-	created timestamptz := (filter ->> 'created_before')::timestamptz;
-	statuses text[] := durable.purge_texts(filter -> 'status');
-	workflows text[] := durable.purge_texts(filter -> 'workflow');
-	versions text[] := durable.purge_texts(filter -> 'version');
-	any_tags text[] := durable.purge_texts(filter -> 'tag');
-BEGIN
-	RETURN QUERY
-	SELECT r.id FROM durable.run r
-	 WHERE r.id > since
-	   AND (purge_find.namespace = '*' OR r.namespace = purge_find.namespace)
-	   AND (live OR r.finished_at IS NOT NULL)
-	   AND (statuses IS NULL OR r.status = ANY (statuses))
-	   AND (workflows IS NULL OR r.workflow = ANY (workflows))
-	   AND (versions IS NULL OR r.version = ANY (versions))
-	   AND (any_tags IS NULL OR r.tags && any_tags)
-	   AND (filter -> 'search_attributes' IS NULL OR r.search_attributes @> (filter -> 'search_attributes'))
-	   AND (before IS NULL OR COALESCE(r.finished_at, r.created_at) < before)
-	   AND (created IS NULL OR r.created_at < created)
-	 ORDER BY r.id LIMIT max_runs;
-END $$;
-COMMENT ON FUNCTION durable.purge_find(jsonb, text, boolean, timestamptz, bigint, int) IS
-'internal: the runs that a filter of purge_runs fits';
-
--- A string, or an array of strings.
-CREATE FUNCTION durable.purge_texts(value jsonb) RETURNS text[]
-LANGUAGE sql IMMUTABLE
-SET search_path = pg_catalog, pg_temp AS $$
-	SELECT CASE jsonb_typeof($1)
-		   WHEN 'array' THEN ARRAY(SELECT jsonb_array_elements_text($1))
-		   WHEN 'string' THEN ARRAY[$1 #>> '{}'] END;
-$$;
-COMMENT ON FUNCTION durable.purge_texts(jsonb) IS 'internal: a value of a filter of purge_runs';

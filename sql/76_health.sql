@@ -166,6 +166,10 @@ BEGIN
 		('pg_cron', 'failed', 1, 2),
 		('paused', 's', 3600, 86400),
 		('oldest_ready', 's', 60, 900),
+		('unserved_queues', 's', 60, 300),
+		('blocked_runs', 's', 300, 3600),
+		('singletons', 's', 3600, 86400),
+		('stalled_runs', 'runs', 1, 100),
 		('timers', 's', 60, 600),
 		('schedules', 's', 120, 900),
 		('schedules_paused', 'schedules', 1, 10),
@@ -246,6 +250,51 @@ VALUES
 			  FROM (SELECT h.namespace, h.queue, min(durable.ready_since(h.id)) AS since FROM durable.ready_heads($1) h
 					 WHERE NOT EXISTS (SELECT FROM durable.queue q WHERE q.namespace = h.namespace AND q.queue = h.queue AND q.paused_at IS NOT NULL)
 					 GROUP BY 1, 2) r) h $q$),
+('unserved_queues', $q$
+	SELECT COALESCE(max(extract(epoch FROM n.now - u.since)), 0),
+		   jsonb_agg(jsonb_build_object('namespace', u.namespace, 'queue', u.queue, 'since', u.since) ORDER BY u.since) FILTER (WHERE u.nr <= 5),
+		   'Work waits for workers outside, and none that is alive has announced that it serves this queue: see queue_workers().'
+	  FROM (SELECT durable.engine_now()) n (now)
+	  LEFT JOIN LATERAL (
+			SELECT h.namespace, h.queue, min(durable.ready_since(h.id)) AS since, row_number() OVER (ORDER BY min(durable.ready_since(h.id))) AS nr
+			  FROM durable.ready_heads($1) h
+			 WHERE h.queue NOT LIKE '#%'
+			   AND NOT EXISTS (SELECT FROM durable.queue q WHERE q.namespace = h.namespace AND q.queue = h.queue AND q.paused_at IS NOT NULL)
+			   AND NOT EXISTS (SELECT FROM durable.worker_queue q JOIN durable.worker w ON w.namespace = q.namespace AND w.worker = q.worker
+								WHERE q.namespace = h.namespace AND q.queue = h.queue AND w.expires_at > n.now)
+			   -- workers need not announce themselves
+			   AND (EXISTS (SELECT FROM durable.worker w WHERE w.namespace = h.namespace)
+					OR EXISTS (SELECT FROM durable.workflow f WHERE f.namespace = h.namespace AND f.queue = h.queue AND f.body IS NULL))
+			 GROUP BY 1, 2) u ON true $q$),
+('blocked_runs', $q$
+	SELECT COALESCE(max(extract(epoch FROM durable.engine_now() - b.since)), 0),
+		   jsonb_agg(jsonb_build_object('namespace', b.namespace, 'queue', b.queue, 'requires', b.requires, 'runs', b.n, 'since', b.since) ORDER BY b.since) FILTER (WHERE b.nr <= 5),
+		   'Runs wait for a worker of this queue that can do what they require, and there is none: see the view workers.'
+	  FROM (SELECT r.namespace, r.queue, r.requires, count(*) AS n, min(r.since) AS since, row_number() OVER (ORDER BY min(r.since)) AS nr
+			  FROM (SELECT x.* FROM durable.run_blocked x WHERE $1 IS NULL OR x.namespace = ANY ($1) ORDER BY x.run LIMIT 10000) r
+			 GROUP BY 1, 2, 3) b $q$),
+('singletons', $q$
+	WITH parked AS MATERIALIZED (
+		SELECT s.* FROM (
+			SELECT x.namespace, x.workflow, x.key, x.state, x.run FROM durable.singleton x WHERE $1 IS NULL OR x.namespace = ANY ($1)
+			 ORDER BY x.namespace, x.workflow, x.key, x.state, x.run LIMIT 10000) s
+		 WHERE s.state = 'waiting'),
+	heads AS (
+		SELECT h.*, durable.ready_since(h.run) AS since
+		  FROM (SELECT p.namespace, p.workflow, p.key, min(p.run) AS run, count(*) AS n FROM parked p GROUP BY 1, 2, 3 ORDER BY 4 LIMIT 5) h)
+	SELECT COALESCE(max(extract(epoch FROM durable.engine_now() - h.since)), 0),
+		   jsonb_build_object('waiting', (SELECT count(*) FROM parked),
+							  'keys', jsonb_agg(jsonb_build_object('namespace', h.namespace, 'workflow', h.workflow, 'key', h.key, 'waiting', h.n, 'since', h.since) ORDER BY h.run)),
+		   'Runs wait long for others of their singleton key, which hold the slots: see the view singletons, and whether those go on.'
+	  FROM heads h $q$),
+('stalled_runs', $q$
+	SELECT count(s.run_id),
+		   jsonb_agg(jsonb_build_object('run_id', s.run_id, 'reason', s.reason, 'name', s.name, 'age', s.age) ORDER BY s.age DESC) FILTER (WHERE s.nr <= 5),
+		   'Runs will not go on by themselves: see stalled_runs(), and whether somebody sends the signals and serves the steps that it names.'
+	  FROM (SELECT x.*, row_number() OVER (ORDER BY x.age DESC) AS nr
+			  FROM (SELECT current_setting('durable.stalled_after')::interval WHERE current_setting('durable.stalled_after') <> '0' OFFSET 0) g (after)
+			 CROSS JOIN LATERAL durable.stalled_runs(g.after, 10000) x
+			 WHERE $1 IS NULL OR x.namespace = ANY ($1)) s $q$),
 ('timers', $q$
 	SELECT COALESCE(max(extract(epoch FROM n.now - d.run_at)) FILTER (WHERE d.run_at < n.now), 0),
 		   jsonb_agg(jsonb_build_object('namespace', d.namespace, 'queue', d.queue, 'due', d.run_at) ORDER BY d.run_at) FILTER (WHERE d.run_at < n.now AND d.nr <= 5),
@@ -392,6 +441,6 @@ COMMENT ON FUNCTION durable.is_active() IS
 CREATE FUNCTION durable.health(
 	thresholds jsonb DEFAULT '{}', OUT name text, OUT level text, OUT value float8, OUT unit text,
 	OUT hint text, OUT detail jsonb)
-RETURNS SETOF record LANGUAGE c ROWS 20 AS 'MODULE_PATHNAME', 'durable_health';
+RETURNS SETOF record LANGUAGE c ROWS 25 AS 'MODULE_PATHNAME', 'durable_health';
 COMMENT ON FUNCTION durable.health(jsonb) IS
 'how this database''s work fares: one row per check, with a level (ok, warn, critical), a value, and what to do';

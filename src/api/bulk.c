@@ -9,7 +9,6 @@
 
 #include <math.h>
 
-#include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -23,9 +22,9 @@
 #include "base/compat.h"
 #include "base/errors.h"
 #include "base/json.h"
-#include "base/plan.h"
 #include "engine/recover.h"
 #include "engine/run.h"
+#include "store/find.h"
 #include "store/run.h"
 
 DURABLE_FUNCTION(durable_redrive_runs);
@@ -34,39 +33,16 @@ DURABLE_FUNCTION(durable_cancel_where);
 /* Slower than one run in a day is a mistake. */
 #define RATE_MIN (1.0 / 86400)
 
-static DurablePlan find_plan = {
-	.name = "runs of a filter",
-	.sql =
-	"SELECT f FROM durable.find_runs($1, $2, $3, $4::pg_catalog.text[], $5, $6) f",
-	.nargs = 6,
-	.argtypes = {JSONBOID, TEXTOID, TIMESTAMPTZOID, TEXTOID, BOOLOID, INT4OID},
-};
-
-/* Ascending by number; palloc'd. statuses: as a text, NULL for all. */
+/* Of these statuses; at most so many. */
 static int64 *
 find_runs(Jsonb *filter, text *namespace, const char *statuses, bool to_requeue, int max, int *n)
 {
-	MemoryContext context = CurrentMemoryContext;
-	Datum		values[] = {
-		JsonbPGetDatum(filter), PointerGetDatum(namespace),
-		TimestampTzGetDatum(durable_clock_now()),
-		statuses == NULL ? (Datum) 0 : CStringGetTextDatum(statuses), BoolGetDatum(to_requeue),
-		Int32GetDatum(max)
+	DurableSought sought = {
+		.filter = filter, .namespace = namespace, .now = durable_clock_now(),
+		.statuses = statuses, .to_requeue = to_requeue, .max = max
 	};
-	int64	   *ids;
 
-	durable_plan_begin();
-	*n = (int) durable_plan_run(&find_plan, values, statuses == NULL ? "   n  " : NULL);
-	ids = MemoryContextAlloc(context, sizeof(int64) * Max(*n, 1));
-	for (int i = 0; i < *n; i++)
-	{
-		bool		isnull;
-
-		ids[i] = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc,
-											 1, &isnull));
-	}
-	durable_plan_end();
-	return ids;
+	return durable_runs_find(&sought, n);
 }
 
 /* Runs per second, or 0 for all at once. */
@@ -163,7 +139,7 @@ durable_cancel_where(PG_FUNCTION_ARGS)
 	max_runs = durable_arg_count(fcinfo, 2, "max_runs");
 	namespace = durable_filter_namespace(filter, PRIVILEGE_START);
 	ids = find_runs(filter, namespace,
-					durable_filter_has(filter, "status") ? NULL : "{pending,running,suspended,blocked}",
+					durable_filter_has(filter, "status") ? NULL : DURABLE_LIVE_STATUSES,
 					false, max_runs, &n);
 	for (int i = 0; i < n; i++)
 	{

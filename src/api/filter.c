@@ -229,6 +229,13 @@ durable_filter_namespace(Jsonb *filter, DurablePrivilege privilege)
 		cstring_to_text_with_len(found->val.string.val, found->val.string.len);
 	text	   *namespace = durable_check_name(durable_namespace_resolve(given), "namespace");
 
+	durable_scope_require(namespace, privilege);
+	return namespace;
+}
+
+void
+durable_scope_require(text *namespace, DurablePrivilege privilege)
+{
 	/* also one of that name may have been granted */
 	if (durable_text_is(namespace, "*") && !durable_access_is_owner())
 		ereport(ERROR,
@@ -236,5 +243,4 @@ durable_filter_namespace(Jsonb *filter, DurablePrivilege privilege)
 				errmsg("permission denied for all namespaces"),
 				errhint("Name a namespace; only superusers and the extension's owner can mean all of them."));
 	durable_access_require(namespace, privilege);
-	return namespace;
 }

@@ -20,8 +20,12 @@
 extern Jsonb *durable_arg_filter(FunctionCallInfo fcinfo, int n);
 
 /* The namespace that it names, or else the session's; 42501 unless the role holds the
- * privilege there. "*" is for who holds all of them everywhere. */
+ * privilege there. */
 extern text *durable_filter_namespace(Jsonb *filter, DurablePrivilege privilege);
+
+/* 42501 unless the role holds the privilege in the namespace; "*", which means all of
+ * them, is for who holds all of them everywhere, whatever was granted under that name. */
+extern void durable_scope_require(text *namespace, DurablePrivilege privilege);
 
 /* Whether it says something about that. */
 extern bool durable_filter_has(Jsonb *filter, const char *key);

@@ -12,10 +12,10 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
 #include "api/args.h"
+#include "api/filter.h"
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/errors.h"
@@ -31,14 +31,9 @@ DURABLE_FUNCTION(durable_drop_retention);
 DURABLE_FUNCTION(durable_delete_run);
 DURABLE_FUNCTION(durable_purge_runs);
 
-/* Statuses and filters are as long as that at most. */
 #define STATUSES_MAX 16
-#define VALUES_MAX 1000
 
 static const char *const terminal[] = {"cancelled", "completed", "dead", "failed"};
-static const char *const statuses[] = {
-	"blocked", "cancelled", "completed", "dead", "failed", "pending", "running", "suspended"
-};
 
 static bool
 is_among(const char *text, const char *const *names, int n)
@@ -110,9 +105,9 @@ arg_scope(FunctionCallInfo fcinfo, int n, bool reads)
 {
 	text	   *namespace = durable_arg_namespace(fcinfo, n);
 
-	durable_access_require(namespace, PRIVILEGE_MANAGE);
+	durable_scope_require(namespace, PRIVILEGE_MANAGE);
 	if (reads)
-		durable_access_require(namespace, PRIVILEGE_READ);
+		durable_scope_require(namespace, PRIVILEGE_READ);
 	return namespace;
 }
 
@@ -145,7 +140,7 @@ durable_drop_retention(PG_FUNCTION_ARGS)
 	namespace = durable_retention_namespace(PG_GETARG_INT64(0));
 	if (namespace == NULL)
 		PG_RETURN_BOOL(false);
-	durable_access_require(namespace, PRIVILEGE_MANAGE);
+	durable_scope_require(namespace, PRIVILEGE_MANAGE);
 	PG_RETURN_BOOL(durable_retention_forget(PG_GETARG_INT64(0)));
 }
 
@@ -196,188 +191,6 @@ durable_delete_run(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32((int32) deleted);
 }
 
-/* ------------------------------------------------------------------- filters */
-
-typedef enum FilterType
-{
-	FILTER_STRING,
-	FILTER_STRINGS,				/* or one */
-	FILTER_OBJECT,
-	FILTER_AGE,
-	FILTER_TIME
-} FilterType;
-
-static const struct
-{
-	const char *key;
-	FilterType	type;
-}			filter_keys[] =
-{
-	{"namespace", FILTER_STRING},
-	{"workflow", FILTER_STRINGS},
-	{"version", FILTER_STRINGS},
-	{"status", FILTER_STRINGS},
-	{"tag", FILTER_STRINGS},
-	{"search_attributes", FILTER_OBJECT},
-	{"older_than", FILTER_AGE},
-	{"created_before", FILTER_TIME},
-};
-
-static void
-bad_filter(const char *key, const char *rule)
-{
-	ereport(ERROR,
-			errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			errmsg("invalid filter"),
-			errdetail("The value of \"%s\" must be %s.", key, rule));
-}
-
-static void
-check_strings(const char *key, JsonbValue *value)
-{
-	JsonbIterator *it;
-	JsonbValue	element;
-
-	if (value->type == jbvString)
-		return;
-	if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data) ||
-		JsonContainerIsScalar(value->val.binary.data) ||
-		JsonContainerSize(value->val.binary.data) == 0 ||
-		JsonContainerSize(value->val.binary.data) > VALUES_MAX)
-		bad_filter(key, "a string, or an array of 1 to 1000 strings");
-	it = JsonbIteratorInit(value->val.binary.data);
-	(void) JsonbIteratorNext(&it, &element, true);
-	while (JsonbIteratorNext(&it, &element, true) == WJB_ELEM)
-	{
-		if (element.type != jbvString)
-			bad_filter(key, "a string, or an array of 1 to 1000 strings");
-	}
-}
-
-static char *
-string_of(const char *key, JsonbValue *value, const char *rule)
-{
-	if (value->type != jbvString)
-		bad_filter(key, rule);
-	return pnstrdup(value->val.string.val, value->val.string.len);
-}
-
-static void
-check_status(const char *key, JsonbValue *value)
-{
-	JsonbIterator *it;
-	JsonbValue	element;
-
-	if (value->type == jbvString)
-	{
-		if (!is_among(string_of(key, value, ""), statuses, lengthof(statuses)))
-			bad_filter(key, "a status of runs");
-		return;
-	}
-	it = JsonbIteratorInit(value->val.binary.data);
-	(void) JsonbIteratorNext(&it, &element, true);
-	while (JsonbIteratorNext(&it, &element, true) == WJB_ELEM)
-		check_status(key, &element);
-}
-
-/* A text that the type's input function takes; it raises what is wrong otherwise. */
-static void
-check_age(const char *key, JsonbValue *value)
-{
-	const char *rule = "an interval, as a string, that is not negative";
-	char	   *text = string_of(key, value, rule);
-	Interval   *age = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(text),
-															ObjectIdGetDatum(InvalidOid),
-															Int32GetDatum(-1)));
-
-	if (durable_interval_negative(age) ||
-		durable_interval_us(age) > INT64CONST(36600) * USECS_PER_DAY)
-		bad_filter(key, rule);
-}
-
-static void
-check_value(FilterType type, const char *key, JsonbValue *value)
-{
-	switch (type)
-	{
-		case FILTER_STRING:
-			(void) string_of(key, value, "a string");
-			break;
-		case FILTER_STRINGS:
-			check_strings(key, value);
-			break;
-		case FILTER_OBJECT:
-			if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
-				bad_filter(key, "an object");
-			break;
-		case FILTER_AGE:
-			check_age(key, value);
-			break;
-		case FILTER_TIME:
-			(void) DirectFunctionCall3(timestamptz_in,
-									   CStringGetDatum(string_of(key, value, "a time, as a string")),
-									   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
-			break;
-	}
-	if (strcmp(key, "status") == 0)
-		check_status(key, value);
-}
-
-static void
-check_key(JsonbValue *key, JsonbValue *value)
-{
-	char	   *name = pnstrdup(key->val.string.val, key->val.string.len);
-
-	for (int i = 0; i < lengthof(filter_keys); i++)
-	{
-		if (strcmp(filter_keys[i].key, name) != 0)
-			continue;
-		check_value(filter_keys[i].type, name, value);
-		return;
-	}
-	ereport(ERROR,
-			errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			errmsg("invalid filter"),
-			errdetail("There is no key \"%s\".", name),
-			errhint("The keys are namespace, workflow, version, status, tag, search_attributes, older_than and created_before."));
-}
-
-/* Not empty, and every key known. */
-static void
-check_filter(Jsonb *filter)
-{
-	JsonbIterator *it;
-	JsonbValue	key;
-	JsonbValue	value;
-
-	if (!JB_ROOT_IS_OBJECT(filter))
-		durable_error_value("filter", "It must be an object.");
-	if (JB_ROOT_COUNT(filter) == 0)
-		ereport(ERROR,
-				errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				errmsg("the filter is empty"),
-				errdetail("It would fit every run."),
-				errhint("To mean all runs of a namespace, name the namespace."));
-	it = JsonbIteratorInit(&filter->root);
-	(void) JsonbIteratorNext(&it, &key, true);
-	while (JsonbIteratorNext(&it, &key, true) == WJB_KEY)
-	{
-		(void) JsonbIteratorNext(&it, &value, true);
-		check_key(&key, &value);
-	}
-}
-
-static text *
-filter_namespace(Jsonb *filter)
-{
-	JsonbValue	found;
-	text	   *given = NULL;
-
-	if (getKeyJsonValueFromContainer(&filter->root, "namespace", strlen("namespace"), &found) != NULL)
-		given = cstring_to_text_with_len(found.val.string.val, found.val.string.len);
-	return durable_check_name(durable_namespace_resolve(given), "namespace");
-}
-
 Datum
 durable_purge_runs(PG_FUNCTION_ARGS)
 {
@@ -386,14 +199,10 @@ durable_purge_runs(PG_FUNCTION_ARGS)
 	int			max_runs;
 
 	durable_require_writable("durable.purge_runs()");
-	if (PG_ARGISNULL(0))
-		durable_error_null("filter");
+	filter = durable_arg_filter(fcinfo, 0);
 	if (PG_ARGISNULL(1))
 		durable_error_null("force");
-	filter = PG_GETARG_JSONB_P(0);
 	max_runs = durable_arg_count(fcinfo, 2, "max_runs");
-	check_filter(filter);
-	namespace = filter_namespace(filter);
-	durable_access_require(namespace, PRIVILEGE_MANAGE);
+	namespace = durable_filter_namespace(filter, PRIVILEGE_MANAGE);
 	PG_RETURN_INT32((int32) durable_runs_purge(filter, namespace, PG_GETARG_BOOL(1), max_runs));
 }

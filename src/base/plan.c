@@ -55,6 +55,19 @@ durable_plan_end(void)
 	SPI_finish();
 }
 
+int64
+durable_plan_number(DurablePlan *plan, const Datum *values)
+{
+	bool		isnull;
+	int64		number;
+
+	durable_plan_begin();
+	(void) durable_plan_run(plan, values, NULL);
+	number = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	durable_plan_end();
+	return number;
+}
+
 text *
 durable_plan_text(uint64 row, int column, MemoryContext context)
 {

@@ -38,6 +38,9 @@ extern void durable_plan_begin(void);
 extern uint64 durable_plan_run(DurablePlan *plan, const Datum *values, const char *nulls);
 extern void durable_plan_end(void);
 
+/* All of that for a query whose answer is one bigint. */
+extern int64 durable_plan_number(DurablePlan *plan, const Datum *values);
+
 /* The value in a row of the last result, copied into "context"; NULL if null. */
 extern text *durable_plan_text(uint64 row, int column, MemoryContext context);
 

@@ -692,6 +692,21 @@ durable_probe_next(DurableProbe *probe, DurableRow *row)
 	return probe_step(probe, ForwardScanDirection, row);
 }
 
+int
+durable_probe_count(DurableProbe *probe, const Datum *keys, int max)
+{
+	DurableRow	row;
+	int			n = 0;
+
+	for (bool more = n < max && durable_probe_find(probe, keys, &row); more;
+		 more = n < max && durable_probe_next(probe, &row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		n++;
+	}
+	return n;
+}
+
 bool
 durable_probe_find_last(DurableProbe *probe, const Datum *keys, DurableRow *row)
 {

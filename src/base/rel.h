@@ -243,6 +243,8 @@ extern void durable_probe_open(DurableProbe *probe, DurableRel table,
 extern bool durable_probe_find(DurableProbe *probe, const Datum *keys, DurableRow *row);
 /* stands before it, for durable_probe_next() to go there */
 extern void durable_probe_start(DurableProbe *probe, const Datum *keys);
+/* how many rows there are with the keys; stops at max */
+extern int	durable_probe_count(DurableProbe *probe, const Datum *keys, int max);
 /* the next one after it */
 extern bool durable_probe_next(DurableProbe *probe, DurableRow *row);
 /* the same from the other end */

@@ -14,7 +14,9 @@
  * row lock of each entry. Besides the holder of the slots' lock an entry is changed
  *	- by whoever has taken the turn out of its list (the gate: "delayed" → "waiting");
  *	- by a requeue, with the run locked: "parked" is taken back;
- *	- by the end of the run, with the run locked: it is deleted.
+ *	- by the end of the run, with the run locked: it is deleted;
+ *	- by a run that hands its failure over to one of the same key, with the run locked:
+ *	  the slot goes along, from the one's entry to the other's.
  * Who gives slots away does not wait for those: it stops there, as nobody is to be
  * passed over.
  *
@@ -34,6 +36,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
@@ -274,14 +277,19 @@ fill_slots(DurableTables *tables, const DurableSlotKey *key, bool *queued)
 	return result != TM_Ok ? FILLED_BUSY : fill.more ? FILLED_MORE : FILLED;
 }
 
-/* As far as it can be done now; the rest is noted. */
+/* As far as it can be done now; the rest is noted, where the next one is served. (One whose
+ * start is due later may be at the gate just now.) Who serves the version of which a run
+ * has ended may be gone with it. */
 static void
 look_at(DurableTables *tables, const DurableSlotKey *key, text *version)
 {
 	bool		queued = false;
+	text	   *next;
 
-	if (!durable_slots_lock(key) || fill_slots(tables, key, &queued) != FILLED)
-		leave_note(key, version);
+	if (durable_slots_lock(key) && fill_slots(tables, key, &queued) == FILLED)
+		return;
+	next = durable_slots_next_version(key);
+	leave_note(key, next != NULL ? next : version);
 }
 
 /* --------------------------------------------------------------- the gate -- */
@@ -453,6 +461,42 @@ durable_admission_leave(const DurableRow *run)
 		look_at(&tables, &key, slot.version);
 		durable_tables_close(&tables);
 	}
+}
+
+/*
+ * Holders are as many before the commit as after it, so this needs no lock of the slots: the
+ * holder's entry is touched by nobody else, and the handler's is not seen yet.
+ */
+void
+durable_admission_hand_over(const DurableRow *run, int64 handler)
+{
+	DurableSlotKey key;
+	DurableSlotKey wanted;
+	DurableSlot own;
+	DurableSlot next;
+	DurableRow	row;
+
+	durable_snapshot_push();
+	if (key_of_run(run, &key) && durable_run_read(handler, &row) && key_of_run(&row, &wanted) &&
+		is_key(&key, &wanted) &&
+		durable_slot_find(&key, DatumGetInt64(run->values[RUN_ID]), &own) &&
+		own.state == SLOT_HELD && durable_slot_find(&key, handler, &next) &&
+		durable_slot_delete(&own, true) == TM_Ok)
+		(void) durable_slot_set(&key, &next, SLOT_HELD, false, true);
+	durable_snapshot_pop();
+}
+
+void
+durable_admission_take_back(const DurableRow *run)
+{
+	DurableSlotKey key;
+	DurableSlot slot = {.run = DatumGetInt64(run->values[RUN_ID]), .state = SLOT_WAITING};
+
+	if (!key_of_run(run, &key) || durable_slot_find(&key, slot.run, &slot))
+		return;
+	slot.version = DatumGetTextPP(run->values[RUN_VERSION]);
+	durable_slot_insert(&key, &slot);
+	CommandCounterIncrement();
 }
 
 bool

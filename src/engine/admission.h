@@ -40,6 +40,14 @@ extern void durable_admission_enter(const DurableRow *run, bool delayed);
 /* The run, which is locked, has ended: its slot is free, and given to the next. */
 extern void durable_admission_leave(const DurableRow *run);
 
+/* The run, which is locked, has failed and waits for the handler of its failure, which has
+ * just been started. If that one needs the same slot, it has it now. */
+extern void durable_admission_hand_over(const DurableRow *run, int64 handler);
+
+/* The run, which is locked, goes on though it had handed over: it waits for a slot like any
+ * other if it has handed over that, too. */
+extern void durable_admission_take_back(const DurableRow *run);
+
 /*
  * The run, which is locked, is to be queued by the caller. Its entry is no longer parked,
  * and does not become so again in *version, which is invalid when it has none. When

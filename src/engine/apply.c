@@ -203,7 +203,9 @@ settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt
 /*
  * Instead of a claim: nothing has come to the run since the worker decided its last
  * turn, so nobody has taken another one, and with the step's result its history is what
- * the decision rests on. The lease that the turn's task has left names that turn.
+ * the decision rests on. The lease that the turn's task has left names that turn. A result
+ * that wakes nobody, as the run waits for more than one, is none that the decision may
+ * call off.
  */
 static DurableApplied
 lock_after_step(DurableTurn *turn, DurableRun *run)
@@ -222,7 +224,8 @@ lock_after_step(DurableTurn *turn, DurableRun *run)
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
 		!task.nulls[TASK_LAST_LEASE] &&
 		DatumGetInt64(task.values[TASK_LAST_LEASE]) == after->turn_lease &&
-		durable_checkpoints_end(turn->run) == after->history_end;
+		durable_checkpoints_end(turn->run) == after->history_end &&
+		!history_has_grown(turn);
 	if (holds)
 		keep_queue(turn, &task);
 	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
@@ -291,7 +294,8 @@ refused(const DurableOperation *op, const DurableRefusal *refusal)
 }
 
 /*
- * Before the run is locked: a start that has to be counted may wait for others. What is
+ * Before the run is locked: a start that has to be counted, or registers its workflow by
+ * convention, may wait for others. None of the children is there yet, so each is counted with those that come before it. What is
  * wrong with the start of a child that is waited for is that step's error. The body has gone
  * on after any other: the run cannot know better than to fail. Returns why, or NULL.
  */
@@ -299,27 +303,38 @@ static Jsonb *
 prepare_starts(DurableTurn *turn)
 {
 	ListCell   *lc;
+	List	   *ahead = NIL;
 
 	foreach(lc, turn->operations)
 	{
 		DurableOperation *op = lfirst(lc);
 		DurableCheckpoint *checkpoint = durable_turn_at(turn, op->seq);
-		DurableWorkflow workflow;
+		DurableWorkflow *workflow = palloc(sizeof(DurableWorkflow));
+		DurableRunSpec *spec = palloc0(sizeof(DurableRunSpec));
 		DurableRefusal refusal = {0};
-		DurableRunSpec spec = {
-			.workflow = &workflow, .input = checkpoint->input, .refusal = &refusal
-		};
 
+		CHECK_FOR_INTERRUPTS();
 		if (checkpoint->kind != KIND_CHILD ||
-			!durable_workflow_find(turn->namespace, op->workflow, op->version, &workflow))
+			!durable_workflow_for_start(turn->namespace, op->workflow, op->version, workflow))
 			continue;
-		spec.run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
-		if (checkpoint->status == CHECKPOINT_PENDING)
-			durable_start_lock(&spec);
-		else if (!durable_start_check(&spec) && refusal.message != NULL)
+		spec->workflow = workflow;
+		spec->input = checkpoint->input;
+		spec->refusal = &refusal;
+		spec->ahead = ahead;
+		spec->run_id = cstring_to_text(text_to_cstring(checkpoint->name) + strlen("child:"));
+		if (durable_start_check(spec))
+			ahead = spec->singleton_key == NULL && spec->computed_key == NULL ? ahead :
+				lappend(ahead, spec);
+		else if (refusal.message != NULL && checkpoint->status != CHECKPOINT_PENDING)
 			return refused(op, &refusal);
 	}
 	return NULL;
+}
+
+void
+durable_apply_prepare(DurableTurn *turn)
+{
+	(void) prepare_starts(turn);
 }
 
 /* Instead of what the body came to. */

@@ -43,6 +43,10 @@ extern DurableApplied durable_apply_suspend(DurableTurn *turn, const DurableLeas
  * there, or something came while the turn was out, its next turn is ready and the
  * result is APPLIED_GO_ON. APPLY_AGAIN: its history is not what it was read with. */
 extern DurableApplied durable_apply_external(DurableTurn *turn, const DurableLease *lease);
+
+/* Takes the locks that the turn's starts need, which all of these take by themselves, for who
+ * applies several turns: they come before those of runs. */
+extern void durable_apply_prepare(DurableTurn *turn);
 /* The turn is due again, whatever its decision was. */
 extern DurableApplied durable_apply_superseded(DurableTurn *turn, const DurableLease *lease);
 /* fresh: no lock of the run is held in this transaction yet */

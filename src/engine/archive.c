@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/executing.h"
 #include "base/json.h"
+#include "base/names.h"
 #include "base/security.h"
 #include "engine/archive.h"
 #include "engine/run.h"
@@ -54,6 +55,31 @@ note_failure(int64 policy, int64 run, const char *error)
 	SPI_commit();
 }
 
+static bool
+is_as_before(int64 policy, int64 run, const text *state)
+{
+	DurableArchiveDocument document;
+
+	durable_archive_document(policy, run, &document);
+	return document.state != NULL && durable_text_same(document.state, state);
+}
+
+/* What the function did is rolled back. If the tree was changed and is as before by that,
+ * the function had done it, and would do it again. */
+static void
+undo(int64 policy, int64 run, const text *state)
+{
+	bool		changed = !is_as_before(policy, run, state);
+
+	SPI_rollback();
+	if (changed && is_as_before(policy, run, state))
+		durable_archive_failed(policy, run,
+							   cstring_to_text("the archive function has changed the run"),
+							   durable_clock_now());
+	else
+		durable_archive_again(policy, run, durable_clock_now() + AGAIN_US);
+}
+
 /* The function has returned: the tree goes, together with what it did. */
 static void
 finish(int64 policy, int64 run, text *state)
@@ -61,10 +87,7 @@ finish(int64 policy, int64 run, text *state)
 	DurableNumbers tasks;
 
 	if (durable_archive_done(policy, run, state, &tasks) == 0)
-	{
-		SPI_rollback();
-		durable_archive_again(policy, run, durable_clock_now() + AGAIN_US);
-	}
+		undo(policy, run, state);
 	else
 	{
 		for (int i = 0; i < tasks.n; i++)

@@ -9,7 +9,8 @@
  * and nobody else can start a run of such an id: so that id is either there and
  * committed, or free, and the insertion does not wait. (Who deletes that run at this
  * moment has not deleted it yet.) A run that was requeued and dies once more finds
- * its dead letter there.
+ * its dead letter there. One that is left of an earlier run of that id, which was deleted,
+ * is not its own: then the id gets a number.
  *
  * No user code runs here. Whoever makes a run dead may be a sweep, or a claim of
  * anybody: so the workflow's check of its input is left to the first turn of the
@@ -23,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
@@ -64,17 +66,45 @@ find_target(const DurableRow *row, DurableDeadLetter *target)
 	return durable_dead_letter_find(text_of(row, RUN_NAMESPACE), target);
 }
 
-/* Whether the run is there; the newest snapshot decides. */
+/* Whether a run is the dead letter of this one, and not of an earlier run that had its id
+ * and was deleted. */
 static bool
-exists(text *run_id)
+is_for(int64 letter, const DurableRow *row)
 {
-	int64		id;
-	bool		found;
+	DurableRow	found;
+	JsonbValue *dead;
 
+	if (letter < DatumGetInt64(row->values[RUN_ID]) || !durable_run_read(letter, &found) ||
+		found.nulls[RUN_INPUT])
+		return false;
+	dead = getKeyJsonValueFromContainer(&DatumGetJsonbP(found.values[RUN_INPUT])->root,
+										"dead_run_id", strlen("dead_run_id"), NULL);
+	return dead != NULL && dead->type == jbvString &&
+		durable_text_same(cstring_to_text_with_len(dead->val.string.val, dead->val.string.len),
+						  text_of(row, RUN_RUN_ID));
+}
+
+/* Its id; *exists: the run has one. The newest snapshot decides. */
+static text *
+choose_id(const DurableRow *row, bool *exists)
+{
+	const char *first = psprintf(DURABLE_ID_DEAD_LETTER "%s",
+								 text_to_cstring(text_of(row, RUN_RUN_ID)));
+	text	   *run_id = cstring_to_text(first);
+	int64		id;
+
+	*exists = false;
 	durable_snapshot_push();
-	found = durable_run_number(run_id, &id);
+	for (int n = 2; !*exists && durable_run_number(run_id, &id); n++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (is_for(id, row))
+			*exists = true;
+		else
+			run_id = cstring_to_text(psprintf("%s:%d", first, n));
+	}
 	durable_snapshot_pop();
-	return found;
+	return run_id;
 }
 
 /* What keeps the dead letter from being started, or NULL: it was. */
@@ -85,13 +115,12 @@ start(const DurableRow *row, const DurableDeadLetter *target)
 	text	   *namespace = text_of(row, RUN_NAMESPACE);
 	DurableRunSpec spec = {
 		.workflow = &workflow,
-		.run_id = cstring_to_text(psprintf(DURABLE_ID_DEAD_LETTER "%s",
-										   text_to_cstring(text_of(row, RUN_RUN_ID)))),
 		.priority = DatumGetInt32(row->values[RUN_PRIORITY]),
 		.start_at = DT_NOBEGIN,
 		.for_failure = true,
 		.headers = row->nulls[RUN_HEADERS] ? NULL : DatumGetPointer(row->values[RUN_HEADERS]),
 	};
+	bool		exists;
 
 	if (!durable_workflow_find(namespace, target->workflow, NULL, &workflow))
 		return "it is not registered in the run's namespace";
@@ -100,7 +129,8 @@ start(const DurableRow *row, const DurableDeadLetter *target)
 		return psprintf("role %s does not exist any more, or lacks the privilege \"start\" in the run's namespace",
 						DatumGetCString(DirectFunctionCall1(regroleout,
 																ObjectIdGetDatum(target->owner))));
-	if (exists(spec.run_id))
+	spec.run_id = choose_id(row, &exists);
+	if (exists)
 		return psprintf("run \"%s\" exists already", text_to_cstring(spec.run_id));
 	spec.tags = workflow.tags;
 	spec.input = durable_run_describe(row, "dead_run_id", jsonb_of(row, RUN_ERROR), NULL);

@@ -757,24 +757,42 @@ apply(Decision *decision, const DurableLease *lease)
 	return durable_apply_end(turn, lease);
 }
 
+/* false: the run is gone */
+static bool
+compose(Decision *decision, int64 run, const DurableLease *lease, Jsonb *json,
+		const DurableAfterStep *after)
+{
+	decision->turn = load(run, lease, after);
+	if (decision->turn == NULL)
+		return false;
+	read_decision(decision, json);
+	if (decision->problem == NULL)
+		place_others(decision);
+	if (decision->problem == NULL)
+		place_commands(decision);
+	if (decision->problem == NULL)
+		finish(decision);
+	if (decision->problem != NULL)
+		fail_instead(decision);
+	return true;
+}
+
 static DurableApplied
 decide_once(int64 run, const DurableLease *lease, Jsonb *json, const DurableAfterStep *after)
 {
-	Decision	decision = {.turn = load(run, lease, after)};
-	DurableTurn *turn = decision.turn;
+	Decision	decision = {0};
 
-	if (turn == NULL)
-		return APPLY_LOST;
-	read_decision(&decision, json);
-	if (decision.problem == NULL)
-		place_others(&decision);
-	if (decision.problem == NULL)
-		place_commands(&decision);
-	if (decision.problem == NULL)
-		finish(&decision);
-	if (decision.problem != NULL)
-		fail_instead(&decision);
-	return apply(&decision, lease);
+	return compose(&decision, run, lease, json, after) ? apply(&decision, lease) : APPLY_LOST;
+}
+
+void
+durable_decide_prepare(int64 run, const DurableLease *lease, const DurableAfterStep *after,
+					   Jsonb *json)
+{
+	Decision	decision = {0};
+
+	if (compose(&decision, run, lease, json, after))
+		durable_apply_prepare(decision.turn);
 }
 
 bool

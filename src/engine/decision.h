@@ -29,6 +29,13 @@ extern bool durable_decide(int64 run, const DurableLease *lease, Jsonb *decision
  */
 extern bool durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *decision);
 
+/*
+ * Before the caller holds any run: takes the locks that a decision needs first, because it
+ * starts what has to be counted. after: NULL, or as above.
+ */
+extern void durable_decide_prepare(int64 run, const DurableLease *lease,
+								   const DurableAfterStep *after, Jsonb *decision);
+
 /* A local step that an external worker has executed. */
 typedef struct DurableRecord
 {

@@ -3,7 +3,7 @@
  * exchange.c
  *	  What a worker has done since it last asked: of any claims, in one command.
  *
- * Lock order: tasks of their own first, then what belongs to runs, by run and within
+ * Lock order: the keys of starts that are counted; tasks of their own first, then what belongs to runs, by run and within
  * it by number. The leases are read once. That holds for the whole command, since a
  * lease's list does not change, and whether a task has left it is told by the task's
  * row, which is read anew for each.
@@ -23,6 +23,9 @@
 #include "engine/exchange.h"
 #include "store/run.h"
 #include "store/task.h"
+
+/* The command that starts a child. */
+#define START_CHILD "start_child"
 
 static const DurableLease *
 read_lease(const pg_uuid_t *token)
@@ -122,16 +125,42 @@ lease_number(const pg_uuid_t *token)
 	return (int64) pg_ntoh64(number);
 }
 
-static bool
-decide_after(DurableExchangeItem *item)
+static void
+fill_after(const DurableExchangeItem *item, DurableAfterStep *after)
 {
-	DurableAfterStep after = {
+	*after = (DurableAfterStep) {
 		.task = item->target.id, .lease = item->lease, .output = item->target.output,
 		.turn_lease = lease_number(&item->turn_token), .history_end = item->history_end
 	};
+}
 
+static bool
+decide_after(DurableExchangeItem *item)
+{
+	DurableAfterStep after;
+
+	fill_after(item, &after);
 	return item->has_turn && !item->failed && item->run != 0 &&
 		durable_decide_after(item->run, &after, item->decision);
+}
+
+/* Whether its decision may start children; the strings of a jsonb are in it as they are. */
+static bool
+may_start(const DurableExchangeItem *item)
+{
+	return item->lease != NULL && item->run != 0 && item->decision != NULL && !item->failed &&
+		memmem(item->decision, VARSIZE(item->decision), START_CHILD, strlen(START_CHILD)) != NULL;
+}
+
+/* Starts that are counted may wait for somebody, so it is done before any run is held. */
+static void
+prepare_starts(const DurableExchangeItem *item)
+{
+	DurableAfterStep after;
+
+	fill_after(item, &after);
+	durable_decide_prepare(item->run, item->lease, item->has_turn ? &after : NULL,
+						   item->decision);
 }
 
 static DurableExchanged
@@ -177,6 +206,15 @@ durable_exchange(DurableExchangeItem *items, int n)
 	find_tasks(items, n);
 	durable_snapshot_pop();
 	qsort(items, n, sizeof(DurableExchangeItem), compare_places);
+	for (int i = 0; i < n && n > 1; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextSwitchTo(scratch);
+		if (may_start(&items[i]))
+			prepare_starts(&items[i]);
+		MemoryContextSwitchTo(before);
+		MemoryContextReset(scratch);
+	}
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

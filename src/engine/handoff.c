@@ -31,6 +31,7 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/names.h"
+#include "engine/admission.h"
 #include "engine/handoff.h"
 #include "engine/run.h"
 #include "engine/step.h"
@@ -392,6 +393,7 @@ durable_handoff_begin(DurableTurn *turn, DurableRun *run, DurableHandoff *handof
 		.for_failure = true,
 	};
 	int			number;
+	int64		handler;
 
 	/* what this turn has dispatched can be seen */
 	CommandCounterIncrement();
@@ -407,6 +409,10 @@ durable_handoff_begin(DurableTurn *turn, DurableRun *run, DurableHandoff *handof
 		spec.run_id = cstring_to_text(psprintf(DURABLE_ID_ON_ERROR "%s:%d",
 											   text_to_cstring(turn->run_id), number++));
 	while (!durable_run_start(&spec));
+	durable_snapshot_push();
+	if (durable_run_number(spec.run_id, &handler))
+		durable_admission_hand_over(row, handler);
+	durable_snapshot_pop();
 	record(turn->run, spec.parent_seq, handoff, spec.run_id, turn->error);
 	durable_row_set(row, RUN_AWAITED_FIRST, Int32GetDatum(spec.parent_seq));
 	durable_row_set(row, RUN_AWAITED_LAST, Int32GetDatum(spec.parent_seq));

@@ -477,7 +477,10 @@ requeue_locked(DurableRun *run, int64 id, TimestampTz at)
 
 	durable_run_refuse_own(DatumGetTextPP(row->values[RUN_RUN_ID]));
 	if (has_handed_over(row))
+	{
 		forget_failure(row, id);
+		durable_admission_take_back(row);
+	}
 	if (!row->nulls[RUN_FINISHED_AT])
 		resurrect(run, id, later ? at : DT_NOBEGIN, now);
 	else

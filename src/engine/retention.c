@@ -30,6 +30,7 @@
 #include "engine/retention.h"
 #include "engine/run.h"
 #include "engine/tables.h"
+#include "store/find.h"
 #include "store/ready.h"
 #include "store/retention.h"
 #include "store/task.h"
@@ -164,6 +165,12 @@ durable_run_delete(int64 id, int64 *live)
 			*live = alive.values[0];
 			return -1;
 		}
+		/* it ended, or was started, after the transaction's snapshot was taken, which stays
+		 * what it is */
+		if (IsolationUsesXactSnapshot())
+			ereport(ERROR,
+					errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					errmsg("could not serialize access due to concurrent update"));
 		/* somebody held a run of it; then it is different now */
 	}
 }
@@ -192,17 +199,20 @@ cancel_tree(int64 root)
 int64
 durable_runs_purge(Jsonb *filter, text *namespace, bool force, int max_runs)
 {
-	TimestampTz now = durable_clock_now();
+	DurableSought sought = {
+		.filter = filter, .namespace = namespace, .now = durable_clock_now(),
+		.statuses = force ? NULL : DURABLE_ENDED_STATUSES
+	};
 	int64		deleted = 0;
-	int64		since = 0;
 
 	while (deleted < max_runs)
 	{
-		DurableNumbers found = durable_purge_find(filter, namespace, force, now, since,
-												  (int) (max_runs - deleted));
+		DurableNumbers found;
 		DurableNumbers tasks;
 
 		CHECK_FOR_INTERRUPTS();
+		sought.max = (int) (max_runs - deleted);
+		found.values = durable_runs_find(&sought, &found.n);
 		if (found.n == 0)
 			break;
 		for (int i = 0; force && i < found.n; i++)
@@ -210,7 +220,7 @@ durable_runs_purge(Jsonb *filter, text *namespace, bool force, int max_runs)
 		deleted += durable_trees_delete(found.values, found.n, force, &tasks);
 		drop_tasks(&tasks);
 		CommandCounterIncrement();
-		since = found.values[found.n - 1];
+		sought.since = found.values[found.n - 1];
 	}
 	return deleted;
 }

@@ -52,6 +52,7 @@ typedef struct DurableRunSpec
 	DurableRefusal *refusal;	/* NULL: it is raised */
 	bool		replaces;		/* the run exists, and gets these keys */
 	bool		for_failure;	/* it takes a failure: not counted, never refused */
+	List	   *ahead;			/* specs of those that are started before it, but are not there yet */
 	/* filled in */
 	text	   *singleton_key;
 	text	   *computed_key;	/* of the quota */

@@ -31,10 +31,20 @@
 #include "store/ready.h"
 #include "store/task.h"
 
+/* When its entry is due that is not among the ready ones; 0: it has none. */
 static TimestampTz
-time_or_now(const DurableRow *row, int column)
+delayed_until(const DurableRow *row)
 {
-	return row->nulls[column] ? DT_NOBEGIN : DatumGetTimestampTz(row->values[column]);
+	return row->nulls[RUN_WAKE_AT] ? 0 : DatumGetTimestampTz(row->values[RUN_WAKE_AT]);
+}
+
+/* When it was to start. One that is put off otherwise, as nobody can go on with it, was to
+ * start before. */
+static TimestampTz
+planned_start(const DurableRow *row)
+{
+	return durable_run_status(row) == RUN_SUSPENDED && !row->nulls[RUN_WAKE_AT] ?
+		DatumGetTimestampTz(row->values[RUN_WAKE_AT]) : DT_NOBEGIN;
 }
 
 static bool
@@ -84,6 +94,7 @@ update_task(const DurableRunSpec *spec, DurableRow *task, TimestampTz start_at, 
 	durable_row_set(task, TASK_PRIORITY, Int32GetDatum(spec->priority));
 	durable_row_set(task, TASK_RECLAIMS, Int32GetDatum(0));
 	durable_row_set(task, TASK_QUEUE, PointerGetDatum(spec->workflow->queue));
+	durable_run_set_turn_policy(task, spec->workflow);
 	if (start_at > now)
 		durable_row_set(task, TASK_RUN_AT, TimestampTzGetDatum(start_at));
 	else
@@ -97,13 +108,29 @@ update_task(const DurableRunSpec *spec, DurableRow *task, TimestampTz start_at, 
 /* Also of a run that waits for a slot of its singleton key, which may be given to it
  * between two looks. */
 static bool
-take_turn(const DurableRow *run, const DurableRow *task, TimestampTz delayed_until)
+take_turn(const DurableRow *run, const DurableRow *task)
 {
 	ItemPointerData version;
+	TimestampTz until = delayed_until(run);
 
-	return durable_outcome_unlist(task, delayed_until) ||
-		durable_admission_unpark(run, &version) ||
-		(!run->nulls[RUN_SINGLETON_KEY] && durable_outcome_unlist(task, delayed_until));
+	return durable_outcome_unlist(task, until) || durable_admission_unpark(run, &version) ||
+		(!run->nulls[RUN_SINGLETON_KEY] && durable_outcome_unlist(task, until));
+}
+
+/* A claim does not write the task's row; whatever puts it back into a list does. */
+static bool
+has_moved(const DurableRow *seen)
+{
+	DurableProbe by_id;
+	DurableRow	task;
+	bool		moved;
+
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	moved = durable_task_find_number(&by_id, DatumGetInt64(seen->values[TASK_ID]), &task) &&
+		!ItemPointerEquals(&task.tid, (ItemPointer) &seen->tid);
+	durable_probe_close(&by_id);
+	durable_snapshot_pop();
+	return moved;
 }
 
 /*
@@ -111,8 +138,8 @@ take_turn(const DurableRow *run, const DurableRow *task, TimestampTz delayed_unt
  * takes no lock of the run. But once the entry is taken nobody else has the task.
  */
 static bool
-replace_turn(const DurableRunSpec *spec, const DurableRow *run, TimestampTz delayed_until,
-			 TimestampTz start_at, TimestampTz now)
+replace_turn(const DurableRunSpec *spec, const DurableRow *run, TimestampTz start_at,
+			 TimestampTz now)
 {
 	int64		id = DatumGetInt64(run->values[RUN_ID]);
 	bool		taken = false;
@@ -129,9 +156,11 @@ replace_turn(const DurableRunSpec *spec, const DurableRow *run, TimestampTz dela
 		if (durable_task_find_number(&by_id, id, &task))
 		{
 			if (!taken)
-				taken = take_turn(run, &task, delayed_until);
+				taken = take_turn(run, &task);
 			if (taken)
 				result = update_task(spec, &task, start_at, now);
+			else if (has_moved(&task))
+				result = TM_Updated;
 		}
 		durable_probe_close(&by_id);
 		durable_snapshot_pop();
@@ -148,6 +177,7 @@ update_run(const DurableRunSpec *spec, const DurableRunItem *item, DurableRun *r
 	DurableRow *row = &run->row;
 	bool		later = start_at > now;
 
+	(void) durable_run_unblock(row);
 	durable_run_set_status(row, later ? RUN_SUSPENDED : RUN_PENDING);
 	durable_run_set_turn_state(row, later ? TURN_DELAYED : TURN_READY);
 	if (later)
@@ -174,8 +204,7 @@ replace_run(const DurableRunSpec *spec, const DurableConflict *conflict,
 	DurableRow *row = &run->row;
 	DurableRunSpec anew = *spec;
 	TimestampTz now = durable_clock_now();
-	TimestampTz planned = time_or_now(row, RUN_WAKE_AT);
-	TimestampTz start_at = durable_conflict_time(conflict, spec->start_at, planned,
+	TimestampTz start_at = durable_conflict_time(conflict, spec->start_at, planned_start(row),
 												 DatumGetTimestampTz(row->values[RUN_CREATED_AT]));
 
 	if (is_another(spec, row))
@@ -183,7 +212,7 @@ replace_run(const DurableRunSpec *spec, const DurableConflict *conflict,
 	if (durable_run_has_ended(row))
 		return RUN_HAS_ENDED;
 	if (has_left_something(row) ||
-		!replace_turn(spec, row, row->nulls[RUN_WAKE_AT] ? 0 : planned, start_at, now))
+		!replace_turn(spec, row, start_at, now))
 		return RUN_HAS_BEGUN;
 	/* its keys are those of the new input; where it had a place it has one, uncounted */
 	anew.run_id = item->run_id;

@@ -55,7 +55,8 @@ void
 durable_stalled_report(int minutes)
 {
 	MemoryContext context = CurrentMemoryContext;
-	MemoryContext fresh = AllocSetContextCreate(TopMemoryContext, "durable stalled runs",
+	/* an error leaves what was told before */
+	MemoryContext fresh = AllocSetContextCreate(context, "durable stalled runs",
 												ALLOCSET_SMALL_SIZES);
 	Datum		value = Int32GetDatum(minutes);
 	List	   *found = NIL;
@@ -80,6 +81,7 @@ durable_stalled_report(int minutes)
 	durable_plan_end();
 	if (memory != NULL)
 		MemoryContextDelete(memory);
+	MemoryContextSetParent(fresh, TopMemoryContext);
 	memory = fresh;
 	told = found;
 }

@@ -26,6 +26,7 @@
 
 #include "base/errors.h"
 #include "base/executing.h"
+#include "base/names.h"
 #include "engine/start_limit.h"
 #include "store/quota.h"
 #include "store/singleton.h"
@@ -229,6 +230,53 @@ take_locks(const DurableRunSpec *spec)
 	}
 }
 
+/* Of those that are started before it: how many have its quota's key, and its queue's. */
+static int
+quota_ahead(const DurableRunSpec *spec)
+{
+	ListCell   *lc;
+	int			n = 0;
+
+	foreach(lc, spec->ahead)
+	{
+		const DurableRunSpec *other = lfirst(lc);
+
+		n += other->computed_key != NULL &&
+			durable_text_same(other->computed_key, spec->computed_key);
+	}
+	return n;
+}
+
+static int
+queue_ahead(const DurableRunSpec *spec)
+{
+	ListCell   *lc;
+	int			n = 0;
+
+	foreach(lc, spec->ahead)
+	{
+		const DurableRunSpec *other = lfirst(lc);
+
+		n += other->singleton_key != NULL &&
+			durable_text_same(other->singleton_key, spec->singleton_key) &&
+			durable_text_same(other->workflow->name, spec->workflow->name);
+	}
+	return n;
+}
+
+static bool
+is_ahead_itself(const DurableRunSpec *spec)
+{
+	ListCell   *lc;
+
+	foreach(lc, spec->ahead)
+	{
+		if (durable_text_same(((const DurableRunSpec *) lfirst(lc))->run_id, spec->run_id))
+			return true;
+	}
+	return false;
+}
+
 static bool
 fits_quota(DurableRunSpec *spec)
 {
@@ -244,6 +292,7 @@ fits_quota(DurableRunSpec *spec)
 	if (active >= limit)
 		active = durable_quota_count(namespace, spec->computed_key, PG_INT32_MAX);
 	durable_snapshot_pop();
+	active += quota_ahead(spec);
 	if (active < limit)
 		return true;
 	refuse(spec, ERRCODE_DURABLE_QUOTA,
@@ -272,6 +321,7 @@ fits_queue(DurableRunSpec *spec)
 	depth += durable_slots_count(&key, SLOT_WAITING, bound - depth);
 	depth += durable_slots_count(&key, SLOT_DELAYED, bound - depth);
 	durable_snapshot_pop();
+	depth += queue_ahead(spec);
 	if (depth < bound)
 		return true;
 	refuse(spec, ERRCODE_DURABLE_QUEUE_FULL,
@@ -320,18 +370,10 @@ durable_start_check(DurableRunSpec *spec)
 	if (!counts(spec))
 		return true;
 	/* who asks for it again does not wait for those who count */
-	if (spec->run_id != NULL && run_exists(spec->run_id))
+	if (spec->run_id != NULL && (run_exists(spec->run_id) || is_ahead_itself(spec)))
 		return false;
 	take_locks(spec);
 	return fits_quota(spec) && fits_queue(spec);
-}
-
-void
-durable_start_lock(DurableRunSpec *spec)
-{
-	spec->singleton_key = spec->computed_key = NULL;
-	if (read_keys(spec) && counts(spec) && !run_exists(spec->run_id))
-		take_locks(spec);
 }
 
 void

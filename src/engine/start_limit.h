@@ -19,10 +19,6 @@
  */
 extern bool durable_start_check(DurableRunSpec *spec);
 
-/* Takes the locks of durable_start_check() and nothing else; for who will hold a run
- * when it is called. */
-extern void durable_start_lock(DurableRunSpec *spec);
-
 /* Only fills in the keys, for a run that has its place already. */
 extern void durable_start_keys(DurableRunSpec *spec);
 

@@ -12,7 +12,9 @@
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
+#include "base/clock.h"
 #include "base/lock_class.h"
 #include "base/names.h"
 #include "base/plan.h"
@@ -25,6 +27,7 @@ enum
 	BLOCKED_NAMESPACE,
 	BLOCKED_QUEUE,
 	BLOCKED_REQUIRES,
+	BLOCKED_SINCE,
 	BLOCKED_COLUMNS
 };
 
@@ -88,6 +91,8 @@ durable_blocked_store(int64 run, text *namespace, text *queue, ArrayType *requir
 	durable_row_set(&row, BLOCKED_NAMESPACE, PointerGetDatum(namespace));
 	durable_row_set(&row, BLOCKED_QUEUE, PointerGetDatum(queue));
 	durable_row_set_pointer(&row, BLOCKED_REQUIRES, requires);
+	if (!found)
+		durable_row_set(&row, BLOCKED_SINCE, TimestampTzGetDatum(durable_clock_now()));
 	if (!found || durable_writer_update(&writer, &row, true) != TM_Ok)
 		(void) durable_writer_insert_unless(&writer, IDX_RUN_BLOCKED_PKEY, &row);
 	durable_writer_close(&writer);

@@ -257,14 +257,8 @@ int64
 durable_limited_count(int64 limiter)
 {
 	Datum		value = Int64GetDatum(limiter);
-	bool		isnull;
-	int64		n;
 
-	durable_plan_begin();
-	(void) durable_plan_run(&count_plan, &value, NULL);
-	n = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	durable_plan_end();
-	return n;
+	return durable_plan_number(&count_plan, &value);
 }
 
 /* ------------------------------------------------------------------ turns -- */

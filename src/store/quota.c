@@ -42,17 +42,11 @@ int
 durable_quota_count(text *namespace, text *key, int max)
 {
 	DurableProbe probe;
-	DurableRow	row;
 	Datum		keys[2] = {PointerGetDatum(namespace), PointerGetDatum(key)};
-	int			n = 0;
+	int			n;
 
 	durable_probe_open(&probe, REL_QUOTA, IDX_QUOTA_PKEY, GetActiveSnapshot(), 2);
-	for (bool more = n < max && durable_probe_find(&probe, keys, &row); more;
-		 more = n < max && durable_probe_next(&probe, &row))
-	{
-		CHECK_FOR_INTERRUPTS();
-		n++;
-	}
+	n = durable_probe_count(&probe, keys, max);
 	durable_probe_close(&probe);
 	return n;
 }

@@ -568,29 +568,3 @@ durable_archive_again(int64 policy, int64 run, TimestampTz look_at)
 	(void) durable_plan_run(&again_plan, values, NULL);
 	durable_plan_end();
 }
-
-/* ------------------------------------------------------------------ purging */
-
-static DurablePlan find_plan = {
-	.name = "runs to purge",
-	.sql = "SELECT f FROM durable.purge_find($1, $2, $3, $4, $5, $6) f",
-	.nargs = 6,
-	.argtypes = {JSONBOID, TEXTOID, BOOLOID, TIMESTAMPTZOID, INT8OID, INT4OID},
-};
-
-DurableNumbers
-durable_purge_find(Jsonb *filter, text *namespace, bool live, TimestampTz now, int64 since,
-				   int max_runs)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	Datum		values[] = {
-		JsonbPGetDatum(filter), PointerGetDatum(namespace), BoolGetDatum(live),
-		TimestampTzGetDatum(now), Int64GetDatum(since), Int32GetDatum(max_runs)
-	};
-	DurableNumbers found;
-
-	durable_plan_begin();
-	found = numbers_of(durable_plan_run(&find_plan, values, NULL), caller);
-	durable_plan_end();
-	return found;
-}

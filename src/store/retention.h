@@ -91,8 +91,4 @@ extern int64 durable_archive_done(int64 policy, int64 run, text *state, DurableN
 extern void durable_archive_failed(int64 policy, int64 run, text *error, TimestampTz now);
 extern void durable_archive_again(int64 policy, int64 run, TimestampTz look_at);
 
-/* The next runs that a filter fits, after a number. */
-extern DurableNumbers durable_purge_find(Jsonb *filter, text *namespace, bool live,
-										 TimestampTz now, int64 since, int max_runs);
-
 #endif							/* DURABLE_STORE_RETENTION_H */

@@ -189,17 +189,11 @@ int
 durable_slots_count(const DurableSlotKey *key, DurableSlotState state, int max)
 {
 	DurableProbe probe;
-	DurableRow	row;
 	Datum		keys[ORDER_COLUMNS];
-	int			n = 0;
+	int			n;
 
 	open_state(&probe, key, keys, state);
-	for (bool more = n < max && durable_probe_find(&probe, keys, &row); more;
-		 more = n < max && durable_probe_next(&probe, &row))
-	{
-		CHECK_FOR_INTERRUPTS();
-		n++;
-	}
+	n = durable_probe_count(&probe, keys, max);
 	durable_probe_close(&probe);
 	return n;
 }
@@ -228,6 +222,32 @@ void
 durable_slots_waiting_end(DurableProbe *probe)
 {
 	durable_probe_close(probe);
+}
+
+text *
+durable_slots_next_version(const DurableSlotKey *key)
+{
+	static const DurableSlotState states[] = {SLOT_WAITING, SLOT_DELAYED};
+	text	   *version = NULL;
+
+	durable_snapshot_push();
+	for (int i = 0; i < lengthof(states) && version == NULL; i++)
+	{
+		DurableProbe probe;
+		DurableRow	row;
+		DurableSlot slot;
+		Datum		keys[ORDER_COLUMNS];
+
+		open_state(&probe, key, keys, states[i]);
+		if (durable_probe_find(&probe, keys, &row))
+		{
+			slot_from_row(&row, &slot);
+			version = slot.version;
+		}
+		durable_probe_close(&probe);
+	}
+	durable_snapshot_pop();
+	return version;
 }
 
 static DurablePlan waited_for_plan = {

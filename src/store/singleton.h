@@ -61,6 +61,10 @@ extern void durable_slots_waiting_begin(DurableProbe *probe, const DurableSlotKe
 extern bool durable_slots_waiting_next(DurableProbe *probe, DurableSlot *slot);
 extern void durable_slots_waiting_end(DurableProbe *probe);
 
+/* The version of the first of those who wait or, if there are none, whose start is due
+ * later, copied; NULL: nobody is there. */
+extern text *durable_slots_next_version(const DurableSlotKey *key);
+
 /* The keys of a workflow for whose slots somebody waits; palloc'd. */
 extern text **durable_slots_waited_for(text *namespace, text *workflow, int *n);
 

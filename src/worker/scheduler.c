@@ -55,8 +55,11 @@
 /* Stalled runs are looked for that often, with the setting. */
 #define STALLED_US USECS_PER_MINUTE
 
-/* One part of the sweep. A part that fails is tried again ever more rarely, and
- * concerns no other. */
+/* Beside those of the sweep. */
+#define PART_STALLED DURABLE_PARTS
+
+/* One part of the sweep, or of what only the scheduler does. A part that fails is tried
+ * again ever more rarely, and concerns no other. */
 typedef struct Part
 {
 	int			failures;		/* in a row; the launcher's back-off applies */
@@ -77,8 +80,23 @@ typedef struct Schedule
 	bool		looked;			/* once at least */
 	bool		dead;			/* claims of sessions that are gone are to be looked for */
 	bool		failures_noted;
-	Part		parts[DURABLE_PARTS];
+	Part		parts[DURABLE_PARTS + 1];
 } Schedule;
+
+static void
+tell_of_stalled(DurableSweep *sweep)
+{
+	if (durable_stalled_after > 0)
+		durable_stalled_report(durable_stalled_after);
+}
+
+static const DurablePart *
+part_of(int nr)
+{
+	static const DurablePart stalled = {"stalled runs", true, tell_of_stalled};
+
+	return nr == PART_STALLED ? &stalled : &durable_parts[nr];
+}
 
 static void
 at_exit(int code, Datum arg)
@@ -140,7 +158,7 @@ note_success(Schedule *schedule, int nr)
 {
 	if (!schedule->failures_noted)
 		return;
-	durable_sweep_note_success(durable_parts[nr].name);
+	durable_sweep_note_success(part_of(nr)->name);
 	schedule->failures_noted = durable_sweep_any_failure();
 }
 
@@ -153,7 +171,7 @@ note_failure(Schedule *schedule, int nr, ErrorData *error)
 	if (part->failures++ == 0 || part->code != error->sqlerrcode)
 		ereport(WARNING,
 				errcode(error->sqlerrcode),
-				errmsg("durable cannot look after a part of its work: %s", durable_parts[nr].name),
+				errmsg("durable cannot look after a part of its work: %s", part_of(nr)->name),
 				errdetail_internal("%s", error->message),
 				errhint("It is tried again, ever more rarely; durable.health() tells whether it still fails."),
 				error->context == NULL ? 0 : (errcontext("%s", error->context)));
@@ -162,7 +180,7 @@ note_failure(Schedule *schedule, int nr, ErrorData *error)
 	PG_TRY();
 	{
 		durable_process_begin_transaction();
-		durable_sweep_note_failure(durable_parts[nr].name, error);
+		durable_sweep_note_failure(part_of(nr)->name, error);
 		CommitTransactionCommand();
 		schedule->failures_noted = true;
 	}
@@ -207,7 +225,7 @@ do_part(Schedule *schedule, int nr, DurableSweep *sweep)
 	{
 		durable_process_begin_transaction();
 		MemoryContextSwitchTo(schedule->context);
-		durable_parts[nr].run(sweep);
+		part_of(nr)->run(sweep);
 		note_success(schedule, nr);
 		CommitTransactionCommand();
 		schedule->parts[nr].failures = 0;
@@ -328,19 +346,18 @@ delete_runs(Schedule *schedule)
 			RETENTION_REST * (GetCurrentTimestamp() - since);
 }
 
+/* Once more when the setting was taken away, so that no failure stays noted. */
 static void
 report_stalled(Schedule *schedule)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	DurableSweep sweep;
 
-	if (durable_stalled_after == 0 || now < schedule->next_stalled)
+	if ((durable_stalled_after == 0 && !schedule->failures_noted) || now < schedule->next_stalled)
 		return;
-	durable_process_begin_transaction();
-	MemoryContextSwitchTo(schedule->context);
-	durable_stalled_report(durable_stalled_after);
-	CommitTransactionCommand();
-	MemoryContextReset(schedule->context);
 	schedule->next_stalled = now + STALLED_US;
+	durable_sweep_begin(&sweep, PASS_TASKS);
+	(void) do_part(schedule, PART_STALLED, &sweep);
 }
 
 /* A clock that was put back does not put off the nets. */
@@ -439,6 +456,8 @@ durable_scheduler_main(Datum arg)
 		}
 		PG_END_TRY();
 		(void) pgstat_report_stat(false);
-		(void) durable_process_sleep(sleep_time(&schedule), wait_event);
+		/* other settings: perhaps for nobody to be here, or of another time */
+		if (durable_process_sleep(sleep_time(&schedule), wait_event))
+			schedule.next_net = 0;
 	}
 }

@@ -57,7 +57,7 @@ INSERT INTO contract VALUES
 	('redrive', 'f', 'v', 'SETOF record', ARRAY['filter jsonb', 'max_runs integer DEFAULT 1000', 'rate double precision DEFAULT NULL::double precision', 'start_at timestamp with time zone DEFAULT NULL::timestamp with time zone']),
 	('cancel_where', 'f', 'v', 'SETOF record', ARRAY['filter jsonb', 'reason text DEFAULT NULL::text', 'max_runs integer DEFAULT 1000']),
 	('filter_texts', 'f', 'i', 'text[]', ARRAY['value jsonb']),
-	('find_runs', 'f', 's', 'SETOF bigint', ARRAY['filter jsonb', 'namespace text', 'now timestamp with time zone', 'statuses text[]', 'to_requeue boolean', 'max_runs integer']),
+	('find_runs', 'f', 's', 'SETOF bigint', ARRAY['filter jsonb', 'namespace text', 'now timestamp with time zone', 'statuses text[]', 'to_requeue boolean', 'max_runs integer', 'since bigint']),
 	('set_dead_letter_workflow', 'f', 'v', 'void', ARRAY['workflow text', 'namespace text DEFAULT NULL::text']),
 	('unregister_workflow', 'f', 'v', 'integer', ARRAY['name text', 'version text DEFAULT NULL::text', 'namespace text DEFAULT NULL::text']),
 	('register_handler', 'f', 'v', 'void', ARRAY['name text', 'handler text', 'namespace text DEFAULT NULL::text',
@@ -203,8 +203,8 @@ INSERT INTO contract VALUES
 CREATE TEMP TABLE internal (name text);
 INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed'), ('cron_jobs'), ('cron_function'), ('cron_database'), ('cron_place'), ('cron_kinds'),
 	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active'),
-	('run_trees'), ('delete_locked_runs'), ('delete_trees'), ('retention_drop'), ('retention_scan'), ('retention_judge'), ('retention_cut'), ('retention_remove'), ('retention_pass'),
-	('archive_next'), ('archive_run'), ('archive_document'), ('archive_state'), ('archive_done'), ('archive_again'), ('purge_find'), ('purge_texts');
+	('run_trees'), ('has_live_letter'), ('delete_locked_runs'), ('delete_trees'), ('retention_drop'), ('retention_scan'), ('retention_judge'), ('retention_cut'), ('retention_remove'), ('retention_pass'),
+	('archive_next'), ('archive_run'), ('archive_document'), ('archive_state'), ('archive_done'), ('archive_again');
 
 CREATE TEMP VIEW procs AS
 SELECT p.oid, p.proname::text AS name, p.prokind, p.provolatile, pg_get_function_result(p.oid) AS result,

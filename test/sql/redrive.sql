@@ -180,7 +180,7 @@ SET ROLE durable_bulk_user;
 SELECT durable.redrive('{"namespace": "ns"}');
 SELECT durable.cancel_where('{"namespace": "default"}');
 SELECT durable.cancel_where('{"namespace": "*"}');
-SELECT durable.find_runs('{}', 'default', now(), NULL, false, 10);
+SELECT durable.find_runs('{}', 'default', now(), NULL, false, 10, 0);
 SELECT * FROM durable.cancel_where('{"namespace": "ns"}');
 RESET ROLE;
 SELECT durable.grant_usage('durable_bulk_boss', '*', '{manage}');

@@ -143,7 +143,7 @@ BEGIN
 		('trees', 'SELECT * FROM durable.run_trees(''{1}'')'),
 		('delete_trees', 'SELECT * FROM durable.delete_trees(''{1}'', true, true)'),
 		('archive_run', 'SELECT durable.archive_run(1)'),
-		('find', 'SELECT durable.purge_find(''{}'', ''*'', true, now(), 0, 10)'),
+		('find', 'SELECT durable.find_runs(''{}'', ''*'', now(), NULL, false, 10, 0)'),
 		('write', 'UPDATE durable.retention_policy SET max_age = ''0'''),
 		('insert', 'INSERT INTO durable.retention_archive SELECT * FROM durable.retention_archive'),
 		('remove', 'DELETE FROM durable.run')
@@ -169,11 +169,21 @@ SELECT count(*) FROM durable.retention_failures;
 SELECT durable.drop_retention(:policy);
 SELECT durable.delete_run('mine');
 RESET ROLE;
--- a manager that was given all namespaces
-SELECT durable.grant_usage('durable_test_blind', '*', '{manage}');
+-- one may be called '*'; who manages that one does not manage the others
+SELECT durable.set_retention('{cancelled}', max_age => '1 h', namespace => '*') AS everywhere \gset
+SELECT durable.grant_usage('durable_test_blind', '*', '{start,work,read,manage}');
 SET ROLE durable_test_blind;
-SELECT durable.set_retention('{failed}', max_age => '1 h', namespace => '*') > 0 AS set;
+SELECT durable.set_retention('{failed}', max_age => '1 h', namespace => '*');
+SELECT durable.drop_retention(:everywhere);
+SELECT durable.purge_runs('{"namespace": "*"}', force => true);
+SET durable.namespace = '*';
+SELECT durable.purge_runs('{"workflow": "w"}', force => true);
+SELECT durable.redrive('{"workflow": "w"}');
+SELECT durable.cancel_where('{"workflow": "w"}');
+RESET durable.namespace;
 RESET ROLE;
+SELECT count(*) FROM durable.run;
+SELECT durable.drop_retention(:everywhere);
 -- whose role is dropped, the policy stays
 SELECT durable.set_retention('{dead}', max_age => '1 h', archive => 'body(jsonb)') > 0 AS set;
 UPDATE durable.retention_policy SET owner = 'durable_test_reader'::regrole WHERE archive IS NOT NULL;

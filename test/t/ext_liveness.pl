@@ -65,7 +65,10 @@ is($cpu->query(q{SELECT count(*) FROM durable.claim('{render,train}', 10, worker
 wait_for(sub { $cpu->query(q{SELECT count(*) FROM durable.claim('{render,train}', 10, worker => 'cpu')}); status('t1') eq 'blocked' }, 'its turn to be taken over and blocked');
 is($node->safe_psql('postgres', q{SELECT queue, alert FROM durable.queue_workers() WHERE live_workers = 0 ORDER BY 1}), '', 'somebody serves each queue');
 
-# the server is killed as well, in the middle of the announcement of one who can
+# the server is killed as well, in the middle of the announcement of one who can. (A claim does
+# not wait for the disk: what it has found out would be found out again.)
+my $blocked = $node->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
+wait_for(sub { $node->safe_psql('postgres', "SELECT pg_current_wal_flush_lsn() >= '$blocked'") eq 't' }, 'it to be on disk');
 my $late = DurableTest::Session->new($node, name => 'late');
 $late->query('BEGIN');
 announce($late, 'late', 'gpu');

@@ -64,6 +64,26 @@ wait_for(sub { $node->safe_psql('postgres', q{SELECT status FROM durable.get_run
 restart_and_look(1300);
 is(lines('run "asks" of workflow "asks" has stalled'), 1, 'what went on is told of no more');
 is(lines('run "steps" of workflow "steps" has stalled'), 2, 'what is still stalled is, by a new scheduler');
+
+# the look fails: nothing else is kept by that, and it is told
+sub scheduler { return $node->safe_psql('postgres', q{SELECT pid FROM durable.workers() WHERE kind = 'scheduler' AND state <> 'starting'}); }
+sub failures { return $node->safe_psql('postgres', q{SELECT level, detail -> 'stalled runs' ->> 'code' FROM durable.health() WHERE name = 'sweep_failures'}); }
+$node->safe_psql('postgres', 'ALTER FUNCTION durable.stalled_runs(interval, int) RENAME TO gone');
+restart_and_look(1300);
+wait_for(sub { failures() eq 'warn|42883' }, 'the failure to be noted');
+my $pid = scheduler();
+$node->safe_psql('postgres', q{SELECT durable.start('nap', NULL, 'meanwhile')});
+wait_for(sub { $node->safe_psql('postgres', q{SELECT status FROM durable.get_run('meanwhile')}) eq 'completed' }, 'other work to go on');
+is(scheduler(), $pid, 'the scheduler lives');
+is(lines('WARNING:.*a part of its work: stalled runs'), 1, 'it has said so once');
+$node->safe_psql('postgres', 'ALTER FUNCTION durable.gone(interval, int) RENAME TO stalled_runs');
+restart_and_look(1300);
+wait_for(sub { failures() eq 'ok|' }, 'the failure to be forgotten');
+is(lines('run "steps" of workflow "steps" has stalled'), 3, 'and it tells again');
+# one that is left when the setting is taken away
+$node->safe_psql('postgres', q{INSERT INTO durable.sweep_failure SELECT 'stalled runs', now(), now(), 1, '42883', 'gone'});
+restart_and_look(1300, 'durable.stalled_after = 0');
+wait_for(sub { failures() eq 'ok|' }, 'what is not looked for has not failed');
 is(damage($node), '', 'no table or index is damaged');
 $node->stop;
 done_testing();

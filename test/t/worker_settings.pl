@@ -111,9 +111,17 @@ ok(all_done(), 'the rest is done');
 
 # off, and on for one database only
 my $here = q{SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL AND backend_type LIKE 'durable %'};
-$node->safe_psql('postgres', 'ALTER SYSTEM SET durable.background = off');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET durable.workers = 0');
+$node->reload;
+ok($node->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM durable.workers() WHERE kind = 'executor')}), 'only the scheduler is there');
+# it has just looked at everything, which it does every 30 s in any case
+$node->safe_psql('postgres', q{SELECT durable.dispatch('outside', '1', task_id => 'soon', run_at => clock_timestamp() + interval '300 ms')});
+ok($node->poll_query_until('postgres', q{SELECT status = 'ready' FROM durable.task_status('soon')}), 'it looks after time');
+$node->safe_psql('postgres', $_) for 'ALTER SYSTEM SET durable.background = off', 'ALTER SYSTEM SET durable.workers = 3';
+my $begin = time;
 $node->reload;
 ok($node->poll_query_until('postgres', "SELECT ($here) = 0"), 'off: nobody is there');
+cmp_ok(time - $begin, '<', 25, 'at once');
 start(1);
 $node->safe_psql('postgres', 'ALTER DATABASE postgres SET durable.background = on');
 ok(all_done(), 'on for one database: it goes on');
