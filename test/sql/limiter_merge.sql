@@ -82,10 +82,10 @@ BEGIN
 END $$;
 SELECT durable.register_workflow('body', 'limiter_merge.body');
 SELECT durable.start('body', '1', run_id => 'local');
-CALL durable.work();
+CALL durable.work(duration => '0 s');
 SELECT status, turn_state FROM durable.run WHERE run_id = 'local';
 SELECT usage('local');
 SELECT durable.drop_limiter('local');
 SELECT durable.signal('go', '2');
-CALL durable.work();
+CALL durable.work(duration => '0 s');
 SELECT status, output FROM durable.get_run('local');
