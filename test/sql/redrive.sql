@@ -81,7 +81,7 @@ SELECT fit('{"namespace": "default"}', 2);
 SELECT filter, fit(filter::jsonb) FROM unnest(ARRAY[
 	NULL, 'null', '1', '[]', '{}', '{"workflows": "body"}', '{"namespace": 1}', '{"namespace": ["default"]}', '{"workflow": 1}', '{"workflow": []}', '{"workflow": ["a", null]}', '{"workflow": {"a": 1}}', '{"workflow": null}',
 	'{"status": "fine"}', '{"status": ["dead", "alive"]}', '{"status": [["dead"]]}', '{"search_attributes": 1}', '{"search_attributes": []}', '{"code": 22012}', '{"message": ["a"]}', '{"message": "a\\"}', '{"message": "a\\\\"}',
-	'{"older_than": 7}', '{"older_than": "soon"}', '{"older_than": "-1 s"}', '{"older_than": "infinity"}', '{"created_before": 7}', '{"created_after": "yesterdaay"}', '{"finished_after": null}']) filter;
+	'{"older_than": 7}', '{"older_than": "soon"}', '{"older_than": "-1 s"}', '{"created_before": 7}', '{"created_after": "yesterdaay"}', '{"finished_after": null}']) filter;
 SELECT fit(jsonb_build_object('tag', (SELECT jsonb_agg('t'::text) FROM generate_series(1, 1001)))), fit(jsonb_build_object('namespace', repeat('x', 256)));
 SELECT durable.redrive('{"namespace": "default"}', 0);
 SELECT durable.redrive('{"namespace": "default"}', NULL);

@@ -70,7 +70,9 @@ SET durable.stalled_after = '10 s';
 SHOW durable.stalled_after;
 SET durable.stalled_after = '45 s';
 SHOW durable.stalled_after;
+\set VERBOSITY sqlstate
 SET durable.stalled_after = -1;
+\set VERBOSITY default
 RESET durable.stalled_after;
 
 --
