@@ -72,7 +72,7 @@ SET durable.stalled_after = '45 s';
 SHOW durable.stalled_after;
 \set VERBOSITY sqlstate
 SET durable.stalled_after = -1;
-\set VERBOSITY default
+\set VERBOSITY terse
 RESET durable.stalled_after;
 
 --
