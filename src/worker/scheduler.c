@@ -51,7 +51,7 @@
 /* Runs are deleted that often; between two batches is a pause of so many times what the
  * last one took. */
 #define RETENTION_US USECS_PER_MINUTE
-#define RETENTION_REST 4
+#define RETENTION_REST 9
 /* Stalled runs are looked for that often, with the setting. */
 #define STALLED_US USECS_PER_MINUTE
 
