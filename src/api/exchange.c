@@ -73,22 +73,14 @@ static void
 read_object(DurableExchangeItem *item, const char *what, const JsonbValue *object, ReadMember read)
 {
 	JsonbIterator *it;
-	JsonbIteratorToken token;
 	JsonbValue	value;
+	char	   *key;
 
 	if (object->type != jbvBinary || !JsonContainerIsObject(object->val.binary.data))
 		refuse(item->index, psprintf("%s must be an object.", what));
 	it = JsonbIteratorInit(object->val.binary.data);
-	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
-	{
-		char	   *key;
-
-		if (token != WJB_KEY)
-			continue;
-		key = pnstrdup(value.val.string.val, value.val.string.len);
-		(void) JsonbIteratorNext(&it, &value, true);
+	while (durable_json_next_member(&it, &key, &value))
 		read(item, key, &value);
-	}
 }
 
 static void

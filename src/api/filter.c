@@ -14,6 +14,7 @@
 #include "api/filter.h"
 #include "base/clock.h"
 #include "base/errors.h"
+#include "base/json.h"
 #include "base/names.h"
 #include "store/run.h"
 
@@ -190,7 +191,7 @@ durable_arg_filter(FunctionCallInfo fcinfo, int n)
 {
 	Jsonb	   *filter;
 	JsonbIterator *it;
-	JsonbValue	key;
+	char	   *key;
 	JsonbValue	value;
 
 	if (PG_ARGISNULL(n))
@@ -205,12 +206,8 @@ durable_arg_filter(FunctionCallInfo fcinfo, int n)
 				errdetail("It would fit every run."),
 				errhint("To mean all runs of a namespace, name the namespace."));
 	it = JsonbIteratorInit(&filter->root);
-	(void) JsonbIteratorNext(&it, &key, true);
-	while (JsonbIteratorNext(&it, &key, true) == WJB_KEY)
-	{
-		(void) JsonbIteratorNext(&it, &value, true);
-		check_member(pnstrdup(key.val.string.val, key.val.string.len), &value);
-	}
+	while (durable_json_next_member(&it, &key, &value))
+		check_member(key, &value);
 	return filter;
 }
 

@@ -136,6 +136,22 @@ durable_json_error_details(const char *message, const char *code, const char *de
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 }
 
+bool
+durable_json_next_member(JsonbIterator **it, char **key, JsonbValue *value)
+{
+	JsonbIteratorToken token;
+
+	while ((token = JsonbIteratorNext(it, value, true)) != WJB_DONE)
+	{
+		if (token != WJB_KEY)
+			continue;
+		*key = pnstrdup(value->val.string.val, value->val.string.len);
+		(void) JsonbIteratorNext(it, value, true);
+		return true;
+	}
+	return false;
+}
+
 char *
 durable_json_string(Jsonb *object, const char *key)
 {

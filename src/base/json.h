@@ -33,6 +33,9 @@ extern Jsonb *durable_json_error_details(const char *message, const char *code,
 										 const char *context);
 /* the string under a key of an object, or NULL */
 extern char *durable_json_string(Jsonb *object, const char *key);
+
+/* The next member of the object that "it" was begun for; false: there are no more. */
+extern bool durable_json_next_member(JsonbIterator **it, char **key, JsonbValue *value);
 /* the object's keys and those of "more", which win */
 extern Jsonb *durable_json_merge(Jsonb *object, Jsonb *more);
 

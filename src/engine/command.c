@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "base/guc.h"
+#include "base/json.h"
 #include "base/names.h"
 #include "engine/command.h"
 
@@ -386,20 +387,15 @@ read_fields(JsonbContainer *object, DurableCommand *command)
 {
 	const Field *fields = specs[command->type].fields;
 	JsonbIterator *it = JsonbIteratorInit(object);
-	JsonbIteratorToken token;
 	JsonbValue	value;
+	char	   *key;
 	bool		given[MAX_FIELDS] = {0};
 
-	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	while (durable_json_next_member(&it, &key, &value))
 	{
-		char	   *key;
 		char	   *problem;
 		int			i = 0;
 
-		if (token != WJB_KEY)
-			continue;
-		key = pnstrdup(value.val.string.val, value.val.string.len);
-		(void) JsonbIteratorNext(&it, &value, true);
 		if (strcmp(key, "type") == 0)
 			continue;
 		while (i < MAX_FIELDS && fields[i].key != NULL && strcmp(fields[i].key, key) != 0)

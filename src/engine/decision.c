@@ -660,8 +660,8 @@ static void
 read_decision(Decision *decision, Jsonb *json)
 {
 	JsonbIterator *it = JsonbIteratorInit(&json->root);
-	JsonbIteratorToken token;
 	JsonbValue	value;
+	char	   *key;
 	bool		has_status = false;
 
 	if (!JB_ROOT_IS_OBJECT(json))
@@ -669,14 +669,8 @@ read_decision(Decision *decision, Jsonb *json)
 		malformed(decision, pstrdup("the decision is no object"));
 		return;
 	}
-	while ((token = JsonbIteratorNext(&it, &value, true)) != WJB_DONE)
+	while (durable_json_next_member(&it, &key, &value))
 	{
-		char	   *key;
-
-		if (token != WJB_KEY)
-			continue;
-		key = pnstrdup(value.val.string.val, value.val.string.len);
-		(void) JsonbIteratorNext(&it, &value, true);
 		read_member(decision, key, &value);
 		has_status = has_status || strcmp(key, "status") == 0;
 	}

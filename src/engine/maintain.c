@@ -59,8 +59,10 @@ promote(DurableTables *tables, const DurableRow *row, text *namespace, text *que
 						   namespace, queue);
 }
 
-int
-durable_promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
+/* Skips what another transaction holds, and says in *next when it is worth looking
+ * again. Returns how many tasks went to their queue. */
+static int
+promote_due(text *namespace, text *queue, TimestampTz now, int max, TimestampTz *next)
 {
 	DurableDueScan scan;
 	DurableTables tables;
@@ -269,7 +271,7 @@ durable_maintain(text *namespace, text **queues, int nqueues, TimestampTz now,
 		next = Min(next, due);
 		if (i == nqueues)
 			break;
-		*moved += durable_promote_due(namespace, queues[i], now, max_tasks, &due);
+		*moved += promote_due(namespace, queues[i], now, max_tasks, &due);
 		next = Min(next, due);
 		(void) durable_timeout_expire(namespace, queues[i], now, max_tasks, &due);
 		next = Min(next, due);
@@ -310,7 +312,7 @@ promote_all(DurableSweep *sweep)
 
 		if (left > 0 && !out_of_time(sweep))
 			sweep->counts[COUNT_PROMOTED] +=
-				durable_promote_due(lists[i].namespace, lists[i].queue, sweep->now,
+				promote_due(lists[i].namespace, lists[i].queue, sweep->now,
 									busy ? Min(left, DURABLE_CLAIM_TASKS) : left, &due);
 		if (busy && due <= sweep->now)
 			due = sweep->now + DURABLE_BUSY_QUEUE_US;

@@ -33,11 +33,9 @@
 /* Rounds that one call looks at and finds held or empty. */
 #define DURABLE_ROUNDS_SEEN 100
 
-/* Each skips what another transaction holds, and says in *next when it is worth
- * looking again. They return how many tasks (results) went to their queue; the
- * second adds the rounds that ended or got shorter to *rounds. */
-extern int	durable_promote_due(text *namespace, text *queue, TimestampTz now, int max_tasks,
-								TimestampTz *next);
+/* Skips what another transaction holds, and says in *next when it is worth looking
+ * again. Returns how many tasks (results) went to their queue; adds the rounds that
+ * ended or got shorter to *rounds. */
 extern int	durable_take_over_lapsed(text *namespace, text *queue, TimestampTz now,
 									 int max_rounds, int *rounds, TimestampTz *next);
 

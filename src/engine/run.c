@@ -346,8 +346,9 @@ durable_run_abandon(const DurableRow *row)
 	}
 }
 
-void
-durable_run_finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
+/* Ends a locked run: its turn task, its pending steps and waits go, its slot is given on. */
+static void
+finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
 {
 	DurableRow *row = &run->row;
 	int64		id = DatumGetInt64(row->values[RUN_ID]);
@@ -593,7 +594,7 @@ pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *erro
 	}
 	durable_snapshot_pop();
 	durable_run_awaits_nothing(&waiting->row);
-	durable_run_finish(waiting, status, output, error);
+	finish(waiting, status, output, error);
 	pass_on(ending, i + 1, status, output, error);
 }
 
@@ -622,7 +623,7 @@ end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRun
 		result = TM_Deleted;
 	else
 	{
-		durable_run_finish(run, status, output, error);
+		finish(run, status, output, error);
 		if (status == RUN_DEAD)
 			durable_dead_letter_start(run);
 		pass_on(&ending, 0, status, output, error);

@@ -84,10 +84,6 @@ extern void durable_run_awaits_nothing(DurableRow *row);
 extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status,
 								int attempts, Jsonb *output, Jsonb *error);
 
-/* Ends a locked run: its turn task, its pending steps and waits go, its slot is given on. */
-extern void durable_run_finish(DurableRun *run, DurableRunStatus status,
-							   void *output, void *error);
-
 /* What it was waiting for need not come any more. */
 extern void durable_run_abandon(const DurableRow *row);
 

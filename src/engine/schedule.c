@@ -130,9 +130,11 @@ check_quota(const DurableRow *row, const DurableWorkflow *workflow, DurableCompl
 	return true;
 }
 
-bool
-durable_schedule_evaluate(const DurableRow *row, bool strict, TimestampTz now,
-						  DurableSchedulePlan *plan, DurableComplaint *complaint)
+/* false: the definition cannot be executed, and the complaint says why. Strict
+ * is for definitions that somebody writes just now. */
+static bool
+evaluate(const DurableRow *row, bool strict, TimestampTz now, DurableSchedulePlan *plan,
+		 DurableComplaint *complaint)
 {
 	text	   *version = row->nulls[SCHEDULE_VERSION] ? NULL :
 		DatumGetTextPP(row->values[SCHEDULE_VERSION]);
@@ -158,7 +160,7 @@ durable_schedule_require(const DurableRow *row, bool strict, TimestampTz now,
 {
 	DurableComplaint complaint;
 
-	if (!durable_schedule_evaluate(row, strict, now, plan, &complaint))
+	if (!evaluate(row, strict, now, plan, &complaint))
 		durable_complaint_raise(&complaint);
 }
 
@@ -491,7 +493,7 @@ fire(DurableSchedule *schedule, const Pass *pass, int budget)
 	TimestampTz latest;
 	int			started = 0;
 
-	if (!durable_schedule_evaluate(row, false, now, &plan, &complaint))
+	if (!evaluate(row, false, now, &plan, &complaint))
 		pause_itself(schedule, &complaint);
 	else
 	{

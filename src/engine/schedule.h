@@ -28,11 +28,8 @@ typedef struct DurableSchedulePlan
 	DurableWorkflow workflow;
 } DurableSchedulePlan;
 
-/* false: the definition cannot be executed, and the complaint says why. Strict
- * is for definitions that somebody writes just now. */
-extern bool durable_schedule_evaluate(const DurableRow *row, bool strict, TimestampTz now,
-									  DurableSchedulePlan *plan, DurableComplaint *complaint);
-/* the same, raising the complaint */
+/* Raises what keeps the definition from being executed. Strict is for definitions that
+ * somebody writes just now. */
 extern void durable_schedule_require(const DurableRow *row, bool strict, TimestampTz now,
 									 DurableSchedulePlan *plan);
 extern void durable_complaint_raise(const DurableComplaint *complaint) __attribute__((noreturn));

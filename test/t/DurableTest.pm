@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(durable_node crash damage is_undisturbed sqlstate pid_state wait_for);
+our @EXPORT = qw(durable_node crash crash_in_body pgbench_scripts damage is_undisturbed sqlstate pid_state wait_for);
 
 my @CONF = (
 	'log_statement = none',
@@ -105,6 +105,45 @@ sub crash
 	system 'ipcrm', '-m', $1 if ($lines[6] // '') =~ /(\d+)\s*$/;
 	unlink $pidfile;
 	return;
+}
+
+# crash_in_body(NODE, SETTING): CALL durable.work(), with an own setting if one is given, and
+# a crash when it holds the advisory lock 7, which the body takes. false: there was nothing to do.
+sub crash_in_body
+{
+	my ($node, $setting) = @_;
+	my $worker = DurableTest::Session->new($node);
+	$worker->query($setting) if defined $setting;
+	$worker->send(q{CALL durable.work(duration => '0')});
+	my $busy = 0;
+	wait_for(sub {
+			return 1 if $worker->answered;
+			return $busy = $node->safe_psql('postgres', 'SELECT EXISTS (SELECT FROM pg_locks WHERE pid = ' . $worker->pid . q{
+				AND locktype = 'advisory' AND objid = 7 AND objsubid = 1)}) eq 't';
+		}, 'the work to begin or end');
+	if ($busy)
+	{
+		crash($node);
+		$node->start;
+	}
+	$worker->quit;
+	return $busy;
+}
+
+# pgbench_scripts({ NAME => [WEIGHT, TEXT] }): the arguments that let pgbench run these.
+sub pgbench_scripts
+{
+	my ($scripts) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my @files;
+	for my $name (sort keys %$scripts)
+	{
+		my ($weight, $text) = @{ $scripts->{$name} };
+		(my $file = "$dir/$name.sql") =~ s/[ ,]+/_/g;
+		append_to_file($file, $text);
+		push @files, '-f', "$file\@$weight";
+	}
+	return @files;
 }
 
 # is_undisturbed(OUT, NAME): a load that a crash has ended met nothing else. OUT is what

@@ -123,15 +123,7 @@ INSERT INTO ledger SELECT x ->> 'task_id', 'wait and claim' FROM jsonb_array_ele
 	WHERE durable.complete(x ->> 'task_id', (x ->> 'token')::uuid);
 } ]);
 
-my $dir = PostgreSQL::Test::Utils::tempdir();
-my @files;
-for my $name (sort keys %scripts)
-{
-	my ($weight, $text) = @{ $scripts{$name} };
-	(my $file = "$dir/$name.sql") =~ s/[ ,]+/_/g;
-	append_to_file($file, $text);
-	push @files, '-f', "$file\@$weight";
-}
+my @files = pgbench_scripts(\%scripts);
 
 sub start_load
 {

@@ -40,26 +40,6 @@ sub look
 		SELECT string_agg(run_id || ' ' || status, ', ' ORDER BY run_id), (SELECT count(*) FROM letter) FROM durable.run});
 }
 
-# false: there was nothing to do
-sub begin_and_crash
-{
-	my $worker = DurableTest::Session->new($node);
-	$worker->send(q{CALL durable.work(duration => '0')});
-	my $busy = 0;
-	wait_for(sub {
-			return 1 if $worker->answered;
-			return $busy = $node->safe_psql('postgres', 'SELECT EXISTS (SELECT FROM pg_locks WHERE pid = ' . $worker->pid . q{
-				AND locktype = 'advisory' AND objid = 7 AND objsubid = 1)}) eq 't';
-		}, 'the work to begin or end');
-	if ($busy)
-	{
-		crash($node);
-		$node->start;
-	}
-	$worker->quit;
-	return $busy;
-}
-
 sub by_hand
 {
 	my ($preload) = @_;
@@ -74,7 +54,7 @@ sub by_hand
 	while ($crashes < 20 && $node->safe_psql('postgres', q{SELECT recovery_attempts FROM durable.run WHERE run_id = 'p'}) < 3)
 	{
 		$crashes++;
-		begin_and_crash();
+		crash_in_body($node);
 		skip_time(15);
 	}
 	cmp_ok($crashes, '>=', 4, "$mode: after a few crashes ($crashes)");

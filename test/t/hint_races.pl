@@ -164,17 +164,9 @@ WITH gone AS (DELETE FROM dispatched WHERE ctid = (SELECT max(ctid) FROM dispatc
 INSERT INTO dispatched SELECT task_id FROM tried WHERE NOT cancelled;
 } ]);
 
-my $dir = PostgreSQL::Test::Utils::tempdir();
-my @files;
-for my $name (sort keys %scripts)
-{
-	my ($weight, $text) = @{ $scripts{$name} };
-	(my $file = "$dir/$name.sql") =~ s/[ ,]+/_/g;
-	# pgbench's \if knows no comparison with a variable that is not set, and no "="
-	$text =~ s/\\if :n = (\d)/\\set yes (:n = $1)\n\\if :yes/g;
-	append_to_file($file, $text);
-	push @files, '-f', "$file\@$weight";
-}
+# pgbench's \if knows no comparison with a variable that is not set, and no "="
+$_->[1] =~ s/\\if :n = (\d)/\\set yes (:n = $1)\n\\if :yes/g for values %scripts;
+my @files = pgbench_scripts(\%scripts);
 
 # More transactions that hold rows than a hint has room for holes, some prepared.
 my $HOLDERS = 14;

@@ -149,15 +149,7 @@ INSERT INTO ledger SELECT durable.complete_many(:token::uuid, :ids::text[]), 'ma
 \endif
 } ]);
 
-my $dir = PostgreSQL::Test::Utils::tempdir();
-my @files;
-for my $name (sort keys %scripts)
-{
-	my ($weight, $text) = @{ $scripts{$name} };
-	(my $file = "$dir/$name.sql") =~ s/[ ,]+/_/g;
-	append_to_file($file, $text);
-	push @files, '-f', "$file\@$weight";
-}
+my @files = pgbench_scripts(\%scripts);
 
 # Every order.
 my @orders = (

@@ -100,15 +100,7 @@ ROLLBACK;
 \endif
 } ]);
 
-my $dir = PostgreSQL::Test::Utils::tempdir();
-my @files;
-for my $name (sort keys %scripts)
-{
-	my ($weight, $text) = @{ $scripts{$name} };
-	(my $file = "$dir/$name.sql") =~ s/[ ,]+/_/g;
-	append_to_file($file, $text);
-	push @files, '-f', "$file\@$weight";
-}
+my @files = pgbench_scripts(\%scripts);
 
 # Clients with or without starting more, and sessions that execute.
 sub start_load

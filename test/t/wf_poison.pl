@@ -66,30 +66,6 @@ sub look
 		  FROM durable.get_run('$run')});
 }
 
-# Begin the work in a session of its own, and when it is under way kill the server.
-# false: there was nothing to do.
-sub begin_and_crash
-{
-	my ($careless) = @_;
-	my $worker = DurableTest::Session->new($node);
-	# an own setting that would let claims be lost
-	$worker->query('SET synchronous_commit = off') if $careless;
-	$worker->send(q{CALL durable.work(duration => '0')});
-	my $busy = 0;
-	wait_for(sub {
-			return 1 if $worker->answered;
-			return $busy = $node->safe_psql('postgres', 'SELECT EXISTS (SELECT FROM pg_locks WHERE pid = ' . $worker->pid . q{
-				AND locktype = 'advisory' AND objid = 7 AND objsubid = 1)}) eq 't';
-		}, 'the work to begin or end');
-	if ($busy)
-	{
-		crash($node);
-		$node->start;
-	}
-	$worker->quit;
-	return $busy;
-}
-
 sub run_all
 {
 	my ($preload) = @_;
@@ -106,7 +82,9 @@ sub run_all
 		$node->safe_psql('postgres', "SELECT durable.start('$workflow', '1', '$workflow')");
 		# a step that is in flight is with somebody else
 		my ($id, $token);
-		while ($crashes < 20 && begin_and_crash($workflow eq 'in_handler' && $crashes > 0))
+		while ($crashes < 20 && crash_in_body($node,
+			# an own setting that would let claims be lost
+			$workflow eq 'in_handler' && $crashes > 0 ? 'SET synchronous_commit = off' : undef))
 		{
 			$crashes++;
 			if ($workflow eq 'in_step' && !$id)
@@ -137,7 +115,7 @@ sub run_all
 	$node->safe_psql('postgres', 'ALTER DATABASE postgres SET durable.max_recovery_attempts = 1');
 	$node->safe_psql('postgres', q{SELECT durable.start('in_step', '1', 'limited')});
 	my $crashes = 0;
-	while ($crashes < 20 && begin_and_crash())
+	while ($crashes < 20 && crash_in_body($node))
 	{
 		$crashes++;
 		skip_time(15);
