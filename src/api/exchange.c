@@ -215,7 +215,10 @@ exchange_in_batch(DurableExchangeItem *items, int n, DurableClaim *claim, int hi
 
 	PG_TRY();
 	{
-		durable_exchange(items, n);
+		if (claim->max_tasks > 0)
+			claim->fresh = durable_fresh_begin(claim->namespace, claim->queues, claim->nqueues,
+											   claim->max_tasks);
+		durable_exchange(items, n, claim->fresh);
 		tasks = claim_next(claim, history);
 	}
 	PG_CATCH();
