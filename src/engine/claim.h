@@ -20,7 +20,6 @@ typedef struct DurableClaim
 	int			max_tasks;
 	const Interval *lease;
 	text	   *worker;			/* or NULL */
-	bool		in_session;		/* no turns of external workflows */
 } DurableClaim;
 
 /* Called for each task in claim order; the row's values hold during the call. The

@@ -395,7 +395,7 @@ open_windows(DurableSweep *sweep)
 static void
 tidy_limiters(DurableSweep *sweep)
 {
-	(void) durable_limiters_expire(sweep->now, sweep->max);
+	durable_limiters_expire(sweep->now, sweep->max);
 }
 
 /* Looks before it deletes: that is a statement, and the look is not. */
