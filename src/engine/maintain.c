@@ -462,7 +462,7 @@ expire_workers(DurableSweep *sweep)
 	durable_plan_end();
 }
 
-/* What was not removed with the run's lock, after a purge for example. */
+/* What was left by who deleted or changed runs by hand. */
 static void
 expire_blocked(DurableSweep *sweep)
 {
