@@ -178,7 +178,7 @@ take_one(Round *round, DurableWriter *ready, DurableProbe *by_id, DurableReadySc
 	}
 	round->passed++;
 	if (fit == NOBODY_FITS &&
-		durable_claimer_park(&round->claimer, &task, ready, &scan->walk.slot->tts_tid))
+		durable_claimer_park(&task, ready, &scan->walk.slot->tts_tid))
 		durable_ready_scan_taken(scan);
 }
 
