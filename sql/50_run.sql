@@ -3,7 +3,8 @@
 --
 -- A run's number is also the number of its turn task. Where that task stands is
 -- turn_state: ready (queued or claimed), delayed (until wake_at), parked
--- (waiting for a result or a signal) or none (the run has ended).
+-- (waiting for a result or a signal), limited (waiting at the limiter of a
+-- local step) or none (the run has ended).
 --
 
 -- What a parked run waits for may be a range of its dispatched steps, awaited_first
@@ -196,4 +197,4 @@ CREATE PROCEDURE durable.wait_for_run(
 	INOUT status text DEFAULT NULL, INOUT output jsonb DEFAULT NULL, INOUT error jsonb DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'durable_wait_for_run';
 COMMENT ON PROCEDURE durable.wait_for_run(text, interval, boolean, text, jsonb, jsonb) IS
-'sleep until the run has ended (or, not terminal, is suspended), or the timeout; its status, output and error';
+'sleep until the run has ended (or, not terminal, is suspended or blocked), or the timeout; its status, output and error';

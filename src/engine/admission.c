@@ -333,6 +333,9 @@ pass_turn(DurableGate *gate, DurableTables *tables, DurableRow *task, TimestampT
 	DurableSlot slot = {.run = DatumGetInt64(task->values[TASK_ID])};
 	text	   *version;
 
+	/* an entry is committed with its run */
+	if (durable_table_is_unused(REL_SINGLETON))
+		return true;
 	key.namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	key.workflow = DatumGetTextPP(task->values[TASK_NAME]);
 	key.key = durable_run_singleton_key(slot.run, &version);

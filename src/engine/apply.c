@@ -697,7 +697,7 @@ result_awaited(const DurableTurn *turn)
 
 /* Whether what the suspended turn asked for came with the registration. */
 static bool
-something_came(const DurableTurn *turn, const DurableCheckpoint *last, bool was_pending)
+something_came(const DurableCheckpoint *last, bool was_pending)
 {
 	return was_pending && last->status != CHECKPOINT_PENDING;
 }
@@ -814,7 +814,7 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 		return result;
 	recheck = write_history(turn, DURABLE_ALL_POSITIONS);
 	leave_slot(turn, true);
-	if ((last != NULL && something_came(turn, last, was_pending)) || nothing_is_out(turn))
+	if ((last != NULL && something_came(last, was_pending)) || nothing_is_out(turn))
 	{
 		if (update_run(turn, &run))
 			durable_run_update(&run);

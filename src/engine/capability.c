@@ -115,6 +115,8 @@ durable_route(text *namespace, text *queue, ArrayType *requires)
 	DurableWorkerRow worker;
 	DurableRoute route = ROUTE_UNPUBLISHED;
 
+	if (durable_table_is_unused(REL_WORKER_QUEUE))
+		return route;
 	durable_worker_scan_open(&scan, namespace, queue, durable_clock_now());
 	while (route != ROUTE_OPEN && durable_worker_scan_next(&scan, &worker))
 	{

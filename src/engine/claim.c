@@ -146,7 +146,7 @@ is_for_others(const Round *round, const DurableRow *task)
 	DurableRow	run;
 	DurableWorkflow workflow;
 
-	return round->claim->in_session && VARDATA_ANY(queue)[0] != '#' &&
+	return round->claimer.session && VARDATA_ANY(queue)[0] != '#' &&
 		durable_task_is(task, "turn") &&
 		durable_run_read(DatumGetInt64(task->values[TASK_ID]), &run) &&
 		durable_workflow_find(DatumGetTextPP(run.values[RUN_NAMESPACE]),
@@ -179,7 +179,7 @@ take_one(Round *round, DurableWriter *ready, DurableProbe *by_id, DurableReadySc
 	}
 	round->passed++;
 	if (fit == NOBODY_FITS &&
-		durable_claimer_park(&round->claimer, &task, ready, &scan->walk.slot->tts_tid))
+		durable_claimer_park(&task, ready, &scan->walk.slot->tts_tid))
 		durable_ready_scan_taken(scan);
 }
 
@@ -245,7 +245,7 @@ take_limited(Round *round, DurableLimits *limits, const Place *others, DurablePr
 		round->passed++;
 		durable_limits_pass_by(limits);
 	}
-	else if (durable_limits_take(limits, &queue))
+	else if (durable_limits_take(limits, found, &queue))
 	{
 		/* a slot is no use to a run that has to wait for that of its singleton key */
 		if (durable_gate_pass(&round->gate, &round->tables, &task, round->now))
@@ -371,9 +371,12 @@ static DurableLimits *
 lock_limiters(const Round *round)
 {
 	const DurableClaim *claim = round->claim;
-	text	  **queues = palloc(sizeof(text *) * Max(claim->nqueues, 1));
+	text	  **queues;
 	int			n = 0;
 
+	if (durable_table_is_unused(REL_LIMITER_QUEUE))
+		return NULL;
+	queues = palloc(sizeof(text *) * Max(claim->nqueues, 1));
 	for (int i = 0; i < claim->nqueues; i++)
 	{
 		if (!durable_queue_is_paused(claim->namespace, claim->queues[i]))
@@ -514,7 +517,7 @@ limited_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues, T
 
 	for (int i = 0; i < nqueues && !found; i++)
 		found = !durable_queue_is_paused(namespace, queues[i]) &&
-			durable_limits_exists(snapshot, namespace, &queues[i], 1, now, next);
+			durable_limits_exists(snapshot, namespace, queues[i], now, next);
 	return found;
 }
 

@@ -21,7 +21,6 @@ typedef struct DurableClaim
 	int			max_tasks;
 	const Interval *lease;
 	text	   *worker;			/* or NULL */
-	bool		in_session;		/* no turns of external workflows */
 	DurableFresh *fresh;		/* what this command has dispatched so far, or NULL */
 } DurableClaim;
 

@@ -104,8 +104,7 @@ park(DurableRun *run, const DurableRow *task, ArrayType *requires, DurableRoute 
 }
 
 bool
-durable_claimer_park(DurableClaimer *claimer, const DurableRow *task, DurableWriter *ready,
-					 ItemPointer tid)
+durable_claimer_park(const DurableRow *task, DurableWriter *ready, ItemPointer tid)
 {
 	text	   *namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	text	   *queue = DatumGetTextPP(task->values[TASK_QUEUE]);

@@ -44,7 +44,6 @@ extern DurableFit durable_claimer_fit(DurableClaimer *claimer, const DurableRow 
 
 /* Parks the run of a ready turn as blocked, and takes its entry out of task_ready.
  * false: somebody holds what is needed, or it may go on after all; nothing was changed. */
-extern bool durable_claimer_park(DurableClaimer *claimer, const DurableRow *task,
-								 DurableWriter *ready, ItemPointer tid);
+extern bool durable_claimer_park(const DurableRow *task, DurableWriter *ready, ItemPointer tid);
 
 #endif							/* DURABLE_CLAIMER_H */

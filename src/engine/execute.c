@@ -82,7 +82,7 @@ durable_claim_work(text *namespace, text **queues, int nqueues, DurableWorkItem 
 	DurableClaim claim = {
 		.namespace = namespace, .queues = queues, .nqueues = nqueues,
 		.max_tasks = 1, .lease = &work_lease,
-		.worker = cstring_to_text(DURABLE_SESSION_WORKER), .in_session = true
+		.worker = cstring_to_text(DURABLE_SESSION_WORKER)
 	};
 
 	if (durable_claim_tasks(&claim, keep_item, item) != 1)

@@ -341,21 +341,27 @@ durable_limiter_drop(text *namespace, text *name)
 	return LIMITER_DROPPED;
 }
 
-int64
+void
 durable_limiters_expire(TimestampTz now, int max)
 {
 	int64	   *limiters;
-	int64		expired = 0;
 	int			n = durable_limiters_in_use(&limiters);
 
 	for (int i = 0; i < n; i++)
 	{
+		int64		expired;
+		int64		mended;
+
+		CHECK_FOR_INTERRUPTS();
 		if (!durable_limiter_try_lock(limiters[i]))
 			continue;
-		expired += durable_limiter_keys_expire(limiters[i], DURABLE_STAMP(now - KEY_MEMORY_US),
-											   max);
-		if (durable_limiter_slots_mend(limiters[i]) > 0)
+		expired = durable_limiter_keys_expire(limiters[i], DURABLE_STAMP(now - KEY_MEMORY_US),
+											  max);
+		mended = durable_limiter_slots_mend(limiters[i]);
+		if (mended > 0)
 			durable_limiter_wake(limiters[i], PG_INT32_MAX);
+		/* else claims would be turned away until this transaction ends */
+		if (expired == 0 && mended == 0)
+			durable_limiter_unlock(limiters[i]);
 	}
-	return expired;
 }

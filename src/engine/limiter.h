@@ -53,6 +53,6 @@ extern DurableDropped durable_limiter_drop(text *namespace, text *name);
 
 /* Forgets keys that were last served long ago, at most "max" of each limiter, and gives
  * back what tasks hold that are gone, which only a deletion by hand can leave. */
-extern int64 durable_limiters_expire(TimestampTz now, int max);
+extern void durable_limiters_expire(TimestampTz now, int max);
 
 #endif							/* DURABLE_ENGINE_LIMITER_H */

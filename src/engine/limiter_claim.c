@@ -68,6 +68,7 @@ typedef struct Visit
 	DurableLimiterState state;
 	bool		changed;
 	bool		open;			/* something may start */
+	bool		closed;			/* the window is full, for this claim */
 	bool		freed_open;
 	bool		freed_over;		/* all was counted off */
 	DurableWalk freed;
@@ -111,11 +112,9 @@ typedef struct Source
 
 struct DurableLimits
 {
-	text	   *namespace;
 	TimestampTz now;
 	Snapshot	snapshot;
 	DurableTables tables;
-	DurableProbe by_id;
 	Visit	  **visits;
 	int			nvisits;
 	Source	   *sources;
@@ -201,7 +200,6 @@ durable_limits_lock(text *namespace, text **queues, int nqueues, TimestampTz now
 			if (admission == NULL)
 			{
 				admission = palloc0(sizeof(DurableLimits));
-				admission->namespace = namespace;
 				admission->now = now;
 			}
 			add_source(admission, limiters[j], queues[i]);
@@ -464,7 +462,7 @@ may_admit(DurableLimits *admission, Visit *visit)
 	DurableLimiterState *state = &visit->state;
 	TimestampTz opens_at;
 
-	if (!visit->open)
+	if (!visit->open || visit->closed)
 		return false;
 	opens_at = window_opens_at(&visit->limiter, state, admission->now, admission->snapshot,
 							   &admission->tables, &visit->changed);
@@ -477,6 +475,7 @@ may_admit(DurableLimits *admission, Visit *visit)
 	if (opens_at != 0)
 	{
 		again_at = Min(again_at, opens_at);
+		visit->closed = true;
 		return false;
 	}
 	while (visit->limiter.concurrency != DURABLE_NO_LIMIT &&
@@ -794,7 +793,6 @@ durable_limits_open(DurableLimits *admission, Snapshot snapshot)
 {
 	admission->snapshot = snapshot;
 	durable_tables_init(&admission->tables);
-	durable_task_open_by_id(&admission->by_id, snapshot);
 	for (int i = 0; i < admission->nvisits; i++)
 		open_visit(admission, admission->visits[i]);
 	for (int i = 0; i < admission->nsources; i++)
@@ -896,7 +894,7 @@ durable_limits_pass_by(DurableLimits *admission)
 }
 
 bool
-durable_limits_take(DurableLimits *admission, text **queue)
+durable_limits_take(DurableLimits *admission, bool found, text **queue)
 {
 	Source	   *source = admission->best;
 	Candidate  *candidate = source->best;
@@ -904,13 +902,11 @@ durable_limits_take(DurableLimits *admission, text **queue)
 	DurableLimiterState *state = &visit->state;
 	DurableLimitedBy gate = {.limiter = visit->limiter.id, .key = candidate->turn.key};
 	int64		id = candidate->id;
-	DurableRow	task;
 	bool		taken;
 
 	taken = durable_writer_delete(durable_tables_get(&admission->tables, TABLE_LIMITED),
 								  &candidate->tid, false) == TM_Ok;
-	/* an entry without a task can only be left by hand, and is gone now */
-	if (!taken || !durable_task_find_number(&admission->by_id, id, &task))
+	if (!taken || !found)
 	{
 		if (taken)
 			move_on(admission, candidate);
@@ -1000,7 +996,6 @@ durable_limits_close(DurableLimits *admission)
 		close_source(admission, &admission->sources[i]);
 	for (int i = 0; i < admission->nvisits; i++)
 		close_visit(admission, admission->visits[i]);
-	durable_probe_close(&admission->by_id);
 	durable_tables_close(&admission->tables);
 }
 
@@ -1042,29 +1037,25 @@ is_free(int64 limiter, TimestampTz now, TimestampTz *next)
 }
 
 bool
-durable_limits_exists(Snapshot snapshot, text *namespace, text **queues, int nqueues,
-						 TimestampTz now, TimestampTz *next)
+durable_limits_exists(Snapshot snapshot, text *namespace, text *queue, TimestampTz now,
+					  TimestampTz *next)
 {
 	int64	   *limiters;
+	int			n = durable_limiters_of_queue(namespace, queue, &limiters);
 
-	for (int i = 0; i < nqueues; i++)
+	for (int i = 0; i < n; i++)
 	{
-		int			n = durable_limiters_of_queue(namespace, queues[i], &limiters);
+		DurableLimiterState state;
+		bool		waiting = durable_turn_exists(snapshot, limiters[i], queue);
 
-		for (int j = 0; j < n; j++)
+		if (!waiting)
 		{
-			DurableLimiterState state;
-			bool		waiting = durable_turn_exists(snapshot, limiters[j], queues[i]);
-
-			if (!waiting)
-			{
-				durable_limiter_state_read(limiters[j], snapshot, &state);
-				waiting = state.blocked > 0 && durable_freed_exists(snapshot, limiters[j]);
-			}
-			if (waiting && is_free(limiters[j], now, next) &&
-				is_open(limiters[j], snapshot, now, next))
-				return true;
+			durable_limiter_state_read(limiters[i], snapshot, &state);
+			waiting = state.blocked > 0 && durable_freed_exists(snapshot, limiters[i]);
 		}
+		if (waiting && is_free(limiters[i], now, next) &&
+			is_open(limiters[i], snapshot, now, next))
+			return true;
 	}
 	return false;
 }

@@ -31,8 +31,9 @@ extern void durable_limits_open(DurableLimits *admission, Snapshot snapshot);
 
 /* The best that may start now: its priority and number; false: nothing may. */
 extern bool durable_limits_best(DurableLimits *admission, int32 *priority, int64 *id);
-/* Takes it: it holds its slot now. false: it is gone, ask again. */
-extern bool durable_limits_take(DurableLimits *admission, text **queue);
+/* Takes it: it holds its slot now. false: it is gone, ask again. An entry whose task was not
+ * found can only be left by hand, and goes. */
+extern bool durable_limits_take(DurableLimits *admission, bool found, text **queue);
 /* Leaves it to other claims, in its place. */
 extern void durable_limits_pass_by(DurableLimits *admission);
 
@@ -42,8 +43,8 @@ extern void durable_limits_close(DurableLimits *admission);
 /* Whether, to all appearances, a claim would be given something; *next is when a window
  * opens, or when to come again because somebody else had a limiter in hand, if that
  * is before it. Reads only. */
-extern bool durable_limits_exists(Snapshot snapshot, text *namespace, text **queues,
-									 int nqueues, TimestampTz now, TimestampTz *next);
+extern bool durable_limits_exists(Snapshot snapshot, text *namespace, text *queue,
+								  TimestampTz now, TimestampTz *next);
 
 /* When the claims of this session since the last call may be worth repeating: a window
  * opens, or a limiter was in use. */

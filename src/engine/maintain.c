@@ -395,7 +395,7 @@ open_windows(DurableSweep *sweep)
 static void
 tidy_limiters(DurableSweep *sweep)
 {
-	(void) durable_limiters_expire(sweep->now, sweep->max);
+	durable_limiters_expire(sweep->now, sweep->max);
 }
 
 /* Looks before it deletes: that is a statement, and the look is not. */
@@ -462,7 +462,7 @@ expire_workers(DurableSweep *sweep)
 	durable_plan_end();
 }
 
-/* What was not removed with the run's lock, after a purge for example. */
+/* What was left by who deleted or changed runs by hand. */
 static void
 expire_blocked(DurableSweep *sweep)
 {

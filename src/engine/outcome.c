@@ -124,7 +124,7 @@ durable_outcome_end(DurableTables *tables, DurableRow *task,
 	TM_Result	result;
 
 	if (durable_task_is(task, "step"))
-		return durable_run_step_ended(tables, task, outcome, now, wait);
+		return durable_run_step_ended(tables, task, outcome, wait);
 	if (durable_task_is(task, "turn"))
 		return durable_run_die(DatumGetInt64(task->values[TASK_ID]), outcome->error);
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK),

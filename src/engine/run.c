@@ -670,7 +670,7 @@ durable_run_is_awaited(text *namespace, text *run_id)
 
 TM_Result
 durable_run_step_ended(DurableTables *tables, DurableRow *task,
-					   const DurableOutcome *outcome, TimestampTz now, bool wait)
+					   const DurableOutcome *outcome, bool wait)
 {
 	DurableRun	run;
 	int64		id;

@@ -113,8 +113,7 @@ extern bool durable_run_is_awaited(text *namespace, text *run_id);
 
 /* A dispatched step's task reached its outcome. As the functions of outcome.h. */
 extern TM_Result durable_run_step_ended(DurableTables *tables, DurableRow *task,
-										const DurableOutcome *outcome, TimestampTz now,
-										bool wait);
+										const DurableOutcome *outcome, bool wait);
 /* The run is dead. As durable_run_end(), but waits for nobody: TM_BeingModified. */
 extern TM_Result durable_run_die(int64 id, void *error);
 

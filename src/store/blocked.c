@@ -152,22 +152,37 @@ durable_blocked_exists(void)
 	return found;
 }
 
-static DurablePlan expire_plan = {
-	.name = "expire blocked",
-	.sql =
-	"DELETE FROM durable.run_blocked b WHERE b.run OPERATOR(pg_catalog.=) ANY (ARRAY("
-	" SELECT o.run FROM durable.run_blocked o"
-	" WHERE NOT EXISTS (SELECT FROM durable.run r WHERE r.id OPERATOR(pg_catalog.=) o.run"
+#define IS_NOT_BLOCKED \
+	" NOT EXISTS (SELECT FROM durable.run r WHERE r.id OPERATOR(pg_catalog.=) b.run" \
 	"  AND r.status OPERATOR(pg_catalog.=) 'blocked')"
-	" LIMIT $1 FOR UPDATE SKIP LOCKED))",
+
+static DurablePlan left_plan = {
+	.name = "entries of runs that are not blocked",
+	.sql =
+	"SELECT ARRAY(SELECT b.run FROM durable.run_blocked b WHERE" IS_NOT_BLOCKED
+	" LIMIT $1 FOR UPDATE SKIP LOCKED)",
 	.nargs = 1,
 	.argtypes = {INT4OID},
 };
 
+static DurablePlan expire_plan = {
+	.name = "expire blocked",
+	.sql =
+	"DELETE FROM durable.run_blocked b"
+	" WHERE b.run OPERATOR(pg_catalog.=) ANY ($1) AND" IS_NOT_BLOCKED,
+	.nargs = 1,
+	.argtypes = {INT8ARRAYOID},
+};
+
+/* A run that becomes blocked writes the entry that was left of it, maybe between our look
+ * and our lock; so we look once more, now that nobody can. */
 void
 durable_blocked_expire(int max)
 {
-	Datum		values[] = {Int32GetDatum(max)};
+	Datum		value = Int32GetDatum(max);
+	bool		isnull;
 
-	(void) durable_plan_run(&expire_plan, values, NULL);
+	(void) durable_plan_run(&left_plan, &value, NULL);
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	(void) durable_plan_run(&expire_plan, &value, NULL);
 }

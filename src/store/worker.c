@@ -105,6 +105,8 @@ durable_worker_find(text *namespace, text *worker, DurableWorkerRow *found)
 	Datum		keys[2] = {PointerGetDatum(namespace), PointerGetDatum(worker)};
 	bool		exists;
 
+	if (durable_table_is_unused(REL_WORKER))
+		return false;
 	durable_probe_open(&probe, REL_WORKER, IDX_WORKER_PKEY, durable_snapshot_push(), 2);
 	exists = durable_probe_find(&probe, keys, &row);
 	if (exists)
