@@ -124,6 +124,11 @@ LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'durable_cron_database';
 COMMENT ON FUNCTION durable.cron_database() IS
 'internal: the database that pg_cron''s jobs are kept in; NULL when pg_cron is not running';
 
+CREATE FUNCTION durable.cron_lock() RETURNS void
+LANGUAGE c AS 'MODULE_PATHNAME', 'durable_cron_lock';
+COMMENT ON FUNCTION durable.cron_lock() IS
+'internal: to the end of the transaction nobody else schedules or removes our jobs';
+
 -- 'here', or 'none' where there is no pg_cron that could know this database.
 CREATE FUNCTION durable.cron_place(required boolean, elsewhere text) RETURNS text
 LANGUAGE plpgsql STABLE
@@ -215,6 +220,7 @@ BEGIN
 				  DETAIL = 'pg_cron executes a job in a connection of its role.',
 				  HINT = format('ALTER ROLE %I LOGIN, or schedule the jobs as another role.', current_user);
 	END IF;
+	PERFORM durable.cron_lock();
 	scheduler := durable.cron_function('schedule', 'job_name text, schedule text, command text');
 	FOR job IN EXECUTE 'SELECT j.jobid FROM cron.job j WHERE j.jobname = ANY ($1) AND j.username = current_user'
 		 USING ARRAY(SELECT j.job_name FROM durable.cron_jobs($1, version) j WHERE j.kind <> ALL (kinds))
@@ -243,6 +249,7 @@ BEGIN
 	IF durable.cron_place(false, format('SELECT cron.unschedule(jobid) FROM cron.job WHERE jobname = ANY (%L);', names)) = 'none' THEN
 		RETURN 0;
 	END IF;
+	PERFORM durable.cron_lock();
 	unscheduler := durable.cron_function('unschedule', 'job_id bigint');
 	-- its row security shows those of the current role, to superusers all
 	FOR job IN EXECUTE 'SELECT j.jobid FROM cron.job j WHERE j.jobname = ANY ($1) ORDER BY j.jobid' USING names

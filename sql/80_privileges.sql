@@ -187,7 +187,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 		('work', 'EXECUTE ON ROUTINE durable.run_namespace'),
 		-- jobs of pg_cron run as the role that schedules them
 		('work', 'EXECUTE ON ROUTINE durable.schedule_sweeps, durable.unschedule_sweeps, durable.cron_jobs, '
-			  || 'durable.cron_function, durable.cron_database, durable.cron_place, durable.cron_kinds'),
+			  || 'durable.cron_function, durable.cron_database, durable.cron_place, durable.cron_kinds, durable.cron_lock'),
 		('manage', 'EXECUTE ON ROUTINE durable.requeue'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry'),
 		('manage', 'EXECUTE ON ROUTINE durable.retry_with_input'),

@@ -24,7 +24,8 @@ typedef enum DurableLockClass
 	ANNOUNCE_LOCK_CLASS,		/* a queue whose workers announce: store/blocked.c */
 	COUNT_LOCK_CLASS,			/* what a limiter counts: engine/limiter.c */
 	NAME_LOCK_CLASS,			/* … and its name */
-	NOTE_LOCK_CLASS				/* a sweep's note: store/sweep.c */
+	NOTE_LOCK_CLASS,			/* a sweep's note: store/sweep.c */
+	CRON_LOCK_CLASS				/* our jobs of pg_cron: api/cron.c */
 } DurableLockClass;
 
 #endif							/* DURABLE_LOCK_CLASS_H */

@@ -203,7 +203,7 @@ INSERT INTO contract VALUES
 		'privileges text[] DEFAULT ''{start,signal,work,read,manage}''::text[]']);
 -- parts of the extension that are nobody's API
 CREATE TEMP TABLE internal (name text);
-INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed'), ('cron_jobs'), ('cron_function'), ('cron_database'), ('cron_place'), ('cron_kinds'),
+INSERT INTO internal VALUES ('check_privileges'), ('privilege_objects'), ('settings_changed'), ('list_changed'), ('cron_jobs'), ('cron_function'), ('cron_database'), ('cron_place'), ('cron_kinds'), ('cron_lock'),
 	('ready_heads'), ('delayed_heads'), ('ready_since'), ('queue_counts'), ('queue_list'), ('health_thresholds'), ('health_queries'), ('health_of_cron'), ('health_checks'), ('is_active'),
 	('run_trees'), ('has_live_letter'), ('delete_locked_runs'), ('delete_trees'), ('retention_drop'), ('retention_scan'), ('retention_judge'), ('retention_cut'), ('retention_remove'), ('retention_pass'),
 	('archive_next'), ('archive_run'), ('archive_document'), ('archive_state'), ('archive_done'), ('archive_again');

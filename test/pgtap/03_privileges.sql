@@ -14,7 +14,7 @@ INSERT INTO opens VALUES
 	('work', '{claim,settle_and_claim,renew,release,complete,complete_many,fail,heartbeat,wait_for_work,wait_and_claim,'
 		'register_workflow,unregister_workflow,register_handler,unregister_handler,work,complete_turn,record_step,exchange,local_step,side_effect,is_recorded,recorded,step,step_async,step_all,await,await_all,await_any,sleep,sleep_until,announce_worker,withdraw_worker,protocol,'
 		'wait_for_signal,child,start_child,now,random,uuid,patched,set_event,upsert_search_attributes,log,fail_run,run_id,run_namespace,'
-		'schedule_sweeps,unschedule_sweeps,cron_jobs,cron_function,cron_database,cron_place,cron_kinds}', '{}'),
+		'schedule_sweeps,unschedule_sweeps,cron_jobs,cron_function,cron_database,cron_place,cron_kinds,cron_lock}', '{}'),
 	('read', '{task_status,queue_depth,has_access,require_access,engine_now,get_run,result,history,get_event,wait_for_run,workers,next_fires,stalled_runs,health,queue_list,protocol,queue_workers,workflow_directory,limiter_usage}',
 		'{task,task_ready,task_delayed,task_deadline,task_result,task_progress,queue,workflow,handler,run,checkpoint,waiter,signal_buffer,run_log,schedule,retention_policy,retention_state,retention_archive,dead_letter,singleton,quota,worker,worker_queue,run_blocked,limiter,task_limited}'),
 	('manage', '{pause_queue,resume_queue,requeue,retry,retry_with_input,set_dead_letter_workflow,redrive,create_schedule,upsert_schedule,pause_schedule,resume_schedule,trigger_schedule,backfill_schedule,delete_schedule,set_retention,drop_retention,delete_run,purge_runs,register_limiter,drop_limiter,pause_limiter,resume_limiter}', '{}');

@@ -12,7 +12,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(durable_node crash crash_in_body pgbench_scripts damage is_undisturbed sqlstate pid_state wait_for);
+our @EXPORT = qw(durable_node crash crash_in_body kill9_backend bring_to die_by pgbench_scripts damage is_undisturbed sqlstate
+	pid_state wait_for);
 
 my @CONF = (
 	'log_statement = none',
@@ -23,14 +24,15 @@ my @CONF = (
 	'restart_after_crash = on',
 	"timezone = 'UTC'");
 
-# durable_node(NAME, { preload => 0, start => 0, background => 1, init => {...} },
+# durable_node(NAME, { preload => 0, start => 0, background => 1, unanswered => 1, init => {...} },
 # CONF LINE...): a running server with the extension in the database postgres. Its
-# background workers do nothing, unless asked for.
+# background workers do nothing, unless asked for. unanswered: see bring_to().
 sub durable_node
 {
 	my ($name, $options, @conf) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
-	$node->init(%{ $options->{init} // {} });
+	$node->init($options->{unanswered} ? (allows_streaming => 1) : (), %{ $options->{init} // {} });
+	unshift @conf, "synchronous_standby_names = 'nobody'", 'synchronous_commit = local' if $options->{unanswered};
 	unshift @conf, "shared_preload_libraries = 'durable'" if $options->{preload} // 1;
 	unshift @conf, 'durable.background = off' unless $options->{background};
 	$node->append_conf('postgresql.conf', join("\n", @CONF, @conf));
@@ -95,15 +97,71 @@ sub crash
 	{
 		wait_for(sub { pid_state($pid) =~ /^Z?$/ }, "process $pid to die");
 	}
-	# To the next postmaster a zombie that nobody reaps looks alive.
-	for (1 .. 40)
+	# To the next postmaster a zombie looks alive. If nobody reaps it at once, it is forgotten for it.
+	for (1 .. 10)
 	{
 		return unless pid_state($postmaster);
-		usleep(50_000);
+		usleep(20_000);
 	}
 	my @lines = split /\n/, slurp_file($pidfile);
 	system 'ipcrm', '-m', $1 if ($lines[6] // '') =~ /(\d+)\s*$/;
-	unlink $pidfile;
+	unlink $pidfile, "$lines[4]/.s.PGSQL.$lines[3].lock";
+	return;
+}
+
+# kill9_backend(NODE, SESSION): SIGKILL to the session's server process; the postmaster ends
+# all the others and starts the server anew.
+sub kill9_backend
+{
+	my ($node, $session) = @_;
+	my $log = -s $node->logfile;
+	kill 'KILL', $session->pid;
+	wait_for(sub { pid_state($session->pid) =~ /^Z?$/ }, 'the backend to die');
+	# A connection may succeed before the postmaster has noticed.
+	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
+	$node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
+	$session->quit;
+	return;
+}
+
+# bring_to(NODE, MOMENT, SESSION, SQL): the session is left in the midst of the statements.
+#   open        all is done, and the transaction has not committed;
+#   halfway     a statement waits for a lock which somebody holds;
+#   unanswered  it has committed, and the client does not know, because the commit waits for a
+#               standby that is not there (durable_node with unanswered => 1).
+sub bring_to
+{
+	my ($node, $moment, $session, $sql) = @_;
+	if ($moment eq 'open')
+	{
+		$session->query("BEGIN;\n$sql");
+		return;
+	}
+	my $waits = $moment eq 'halfway' ? q{wait_event_type = 'Lock'} : q{wait_event = 'SyncRep'};
+	$session->query('SET synchronous_commit = on') if $moment eq 'unanswered';
+	$session->send($sql);
+	wait_for(sub {
+			die "the session did not stop ($moment): " . $session->answer . $session->error if $session->answered;
+			return $node->safe_psql('postgres', "SELECT $waits FROM pg_stat_activity WHERE pid = " . $session->pid) eq 't';
+		}, "the session to be $moment");
+	return;
+}
+
+# die_by(NODE, WAY, SESSION...): the server dies and starts again, the sessions are over. The ways:
+# backend (SIGKILL to the first session's process), immediate (pg_ctl stop), power (crash()).
+sub die_by
+{
+	my ($node, $way, @sessions) = @_;
+	if ($way eq 'backend')
+	{
+		kill9_backend($node, $sessions[0]);
+	}
+	else
+	{
+		$way eq 'power' ? crash($node) : $node->stop('immediate');
+		$node->start;
+	}
+	$_->quit for @sessions;
 	return;
 }
 
@@ -282,6 +340,7 @@ sub poll
 sub quit
 {
 	my ($self) = @_;
+	return if $self->{over}++;
 	$self->{in} .= "\\q\n";
 	eval { $self->{run}->finish; 1 } or $self->{run}->kill_kill;
 	return;

@@ -34,7 +34,7 @@ sub open_shop
 		SELECT durable.grant_usage('shop', privileges => '{start,signal,work,read,manage}');
 		GRANT USAGE ON SCHEMA durable TO janitor;
 		GRANT EXECUTE ON ROUTINE durable.sweep, durable.keep_sweeping, durable.schedule_sweeps, durable.unschedule_sweeps,
-			durable.cron_jobs, durable.cron_function, durable.cron_database, durable.cron_place, durable.cron_kinds TO janitor;
+			durable.cron_jobs, durable.cron_function, durable.cron_database, durable.cron_place, durable.cron_kinds, durable.cron_lock TO janitor;
 		GRANT CREATE ON DATABASE postgres TO shop});
 	is(sqlstate($node, 'SELECT durable.schedule_sweeps()', { user => 'shop' }), '42501', "$name: not without USAGE on pg_cron's schema");
 	is($node->safe_psql('postgres', 'SELECT count(*) FROM cron.job'), 0, "$name: and nothing was scheduled");
@@ -155,6 +155,44 @@ is($alone->safe_psql('postgres', 'SELECT durable.unschedule_sweeps()', extra_par
 is($alone->safe_psql('postgres', 'SELECT durable.unschedule_sweeps()', extra_params => [ '-U', 'shop' ]), 0, 'which is then gone');
 is($alone->safe_psql('postgres', 'SELECT durable.unschedule_sweeps()'), 1, 'a superuser that of the janitor');
 is($alone->safe_psql('postgres', 'SELECT count(*) FROM cron.job'), 0, 'nothing is left');
+
+# Two at once, the first of which commits or rolls back: there is one job or none, and
+# nobody is refused.
+my $first = DurableTest::Session->new($alone, user => 'shop');
+my $second = DurableTest::Session->new($alone, user => 'shop');
+my %do = (
+	schedule => q{SELECT count(*) FROM durable.schedule_sweeps('2 s')},
+	again => q{SELECT count(*) FROM durable.schedule_sweeps('3 minutes')},
+	unschedule => 'SELECT durable.unschedule_sweeps()');
+for my $case (
+	# before, first, second; the answer to the second, and the jobs, when the first commits; when it does not
+	[ 'unschedule', 'schedule', 'again', '1: */3', '1: */3' ],
+	[ 'schedule', 'schedule', 'again', '1: */3', '1: */3' ],
+	[ 'schedule', 'unschedule', 'again', '1: */3', '1: */3' ],
+	[ 'schedule', 'unschedule', 'unschedule', '0: ', '1: ' ],
+	[ 'schedule', 'again', 'unschedule', '1: ', '1: ' ],
+	[ 'unschedule', 'schedule', 'unschedule', '1: ', '0: ' ])
+{
+	my ($before, @race) = @$case;
+	for my $end ('COMMIT', 'ROLLBACK')
+	{
+		my $name = "$before, then $race[0] ($end) and $race[1] at once";
+		$first->query($do{$before});
+		$first->query('BEGIN');
+		$first->query($do{ $race[0] });
+		$second->send($do{ $race[1] });
+		wait_for(sub { $second->answered || $alone->safe_psql('postgres', q{SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = } . $second->pid) eq 't' },
+			"$name: the second to wait or to be done");
+		$first->query($end);
+		my $answer = $second->answer;
+		is($second->error, '', "$name: no error");
+		my ($jobs) = map { (split / /)[0] // '' } $first->query('SELECT schedule FROM cron.job');
+		is("$answer: $jobs", $race[ $end eq 'COMMIT' ? 2 : 3 ], "$name: the last one counts");
+	}
+}
+$first->query($do{unschedule});
+is($alone->safe_psql('postgres', 'SELECT count(*) FROM cron.job'), 0, 'nothing is left of that');
+$_->quit for $first, $second;
 
 # DROP EXTENSION while a job is in the middle of its loop: nobody hangs, and nothing dies
 $both->safe_psql('postgres', 'DROP EXTENSION durable CASCADE');

@@ -92,6 +92,58 @@ is(claimed('k'), '', 'is not handed out meanwhile');
 $b->query("ROLLBACK PREPARED 'k'");
 is(claimed('k'), 'k', 'but again when that is rolled back');
 
+# Exchange: a turn's decision, a step's result with the decision after it, a child that is
+# counted, and the next claims, all from COMMIT PREPARED on.
+$b->query(q{
+	SELECT durable.register_workflow('w'), durable.register_workflow('kid', concurrency_key => '$.k', concurrency_limit => 2);
+	CREATE TABLE hand (name text, task_id text, token uuid);
+	CREATE FUNCTION keep(tasks jsonb) RETURNS text LANGUAGE sql AS $$
+		WITH h AS (INSERT INTO hand SELECT concat_ws(' ', t ->> 'run_id', t ->> 'kind'), t ->> 'task_id', (t ->> 'token')::uuid FROM jsonb_array_elements(tasks) t RETURNING name)
+		SELECT string_agg(name, ',' ORDER BY name) FROM h $$;
+	CREATE FUNCTION hand_in(n text, more jsonb) RETURNS text LANGUAGE sql AS $$
+		SELECT concat_ws(' ', results[1], keep(tasks))
+		  FROM (SELECT * FROM hand WHERE name = n ORDER BY token DESC LIMIT 1) h, durable.exchange(jsonb_build_array(jsonb_build_object('task_id', task_id, 'token', token) || more), '{w,kid,s}', 5, lease => '1 h') $$;
+	CREATE FUNCTION step_done(n text) RETURNS text LANGUAGE sql AS $$
+		SELECT hand_in(n || ' step', jsonb_build_object('output', 1, 'turn', jsonb_build_object('token', t.token, 'history_end', 1, 'decision',
+			'{"status": "continue", "commands": [{"type": "start_child", "seq": 1, "workflow": "kid", "input": {"k": 1}}]}'::jsonb)))
+		  FROM hand t WHERE t.name = n || ' turn' $$;
+	CREATE FUNCTION state(r text) RETURNS text LANGUAGE sql AS $$
+		SELECT concat_ws(' ', status, turn_state, (SELECT string_agg(concat_ws(' ', kind, c.status, c.output), ', ' ORDER BY seq) FROM durable.checkpoint c WHERE c.run = r.id),
+			(SELECT count(*) FROM durable.quota)) FROM durable.run r WHERE run_id = $1 $$;
+	SELECT durable.start('w', NULL, 'e1'), durable.start('w', NULL, 'e2')});
+my $call = q{'{"decision": {"status": "continue", "commands": [{"type": "call", "seq": 0, "name": "s"}]}}'};
+is($b->query(q{SELECT keep(tasks) FROM durable.exchange(NULL, '{w}', 5, lease => '1 h')}), 'e1 turn,e2 turn', 'two turns are in hand');
+is(prepare('e1', "SELECT hand_in('e1 turn', $call)"), '1 e1 step', 'a decision, prepared: its step is claimed with it');
+is($b->query("SELECT state('e1')"), 'pending ready 0', 'nothing of it counts');
+is($b->query("SELECT hand_in('e2 turn', $call)"), '1 e2 step', 'another turn is decided meanwhile, and its step claimed, with nobody to wait for');
+is($b->query("SELECT token IS NULL FROM hand WHERE name = 'e1 step'"), '', 'what was claimed is not in hand');
+$b->query("ROLLBACK PREPARED 'e1'");
+is(prepare('e1', "SELECT hand_in('e1 turn', $call)"), '1 e1 step', 'rolled back, the same call is as good as before');
+$b->query("COMMIT PREPARED 'e1'");
+is($b->query("SELECT hand_in('e1 turn', $call)"), '0', 'committed, it is not');
+is($b->query("SELECT state('e1')"), 'suspended parked step pending 0', 'the run waits for its step');
+is(prepare('e1', q{SELECT step_done('e1')}), '2 e1.child.1 turn', 'a result and the decision after it, prepared: the child is claimed with it');
+is($b->query("SELECT state('e1')"), 'suspended parked step pending 0', 'nothing of it counts');
+$b->send(q{SELECT durable.complete(task_id, token) FROM hand WHERE name = 'e1 step'});
+$a->poll("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = " . $b->pid);
+pass('who settles the step waits');
+crash($node);
+$_->quit for $a, $b;
+$node->start;
+($a, $b) = map { DurableTest::Session->new($node, name => $_) } 'a', 'b';
+is($b->query("SELECT state('e1')"), 'suspended parked step pending 0', 'after a crash, still nothing');
+is($b->query(q{SELECT keep(tasks) FROM durable.exchange(NULL, '{w,kid,s}', 5)}), '', 'and nothing to claim');
+$b->send(q{SELECT step_done('e1')});
+$a->poll("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = " . $b->pid);
+$a->query("COMMIT PREPARED 'e1'");
+is($b->answer, '0', 'the same call again waits for COMMIT PREPARED, and comes to nothing');
+is($b->query("SELECT state('e1')"), 'suspended parked step completed 1, child pending 1', 'all of it is there, once');
+is($b->query(q{SELECT hand_in('e1.child.1 turn', '{"decision": {"status": "completed", "output": 2}}')}), '1 e1 turn', 'the child that was claimed can be decided, and wakes its parent');
+is(prepare('e2', q{SELECT step_done('e2')}), '2 e2.child.1 turn', 'the other one');
+$b->query("ROLLBACK PREPARED 'e2'");
+is($b->query(q{SELECT step_done('e2')}), '2 e2.child.1 turn', 'rolled back, the same again');
+is($b->query(q{SELECT count(*) FROM durable.quota}), 1, 'and counted once');
+
 # Across a crash.
 prepare('x1', "SELECT durable.dispatch('x', task_id => 'x1')");
 prepare('x2', "SELECT durable.dispatch('x', task_id => 'x2')");

@@ -58,9 +58,7 @@ for my $round (1 .. $rounds)
 	if ($round % 3 == 0)
 	{
 		# one session dies; the server restarts for it
-		kill 'KILL', $sessions[0]->pid;
-		wait_for(sub { pid_state($sessions[1]->pid) =~ /^Z?$/ }, 'the other sessions to be ended');
-		$node->poll_query_until('postgres', 'SELECT true');
+		kill9_backend($node, $sessions[0]);
 	}
 	else
 	{
