@@ -381,9 +381,12 @@ static DurableApplied
 open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
 {
 	DurableApplied result;
+	TM_Result	opened;
 
 	durable_snapshot_push();
-	if (durable_run_open(run, turn->run, true) != TM_Ok)
+	opened = turn->seen != NULL ? durable_run_open_seen(run, turn->seen, true) :
+		durable_run_open(run, turn->run, true);
+	if (opened != TM_Ok)
 	{
 		durable_snapshot_pop();
 		return APPLY_LOST;
@@ -1140,8 +1143,8 @@ durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 			return apply_handoff(turn, lease, &handoff);
 		check.note = handoff.problem;
 	}
-	if (!durable_run_end(turn->run, status, turn->output, turn->error,
-						 status == RUN_CANCELLED, check_end, &check))
+	if (!durable_run_end_seen(turn->run, turn->seen, status, turn->output, turn->error,
+							  status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;
 	if (turn->after == NULL)
 		(void) end_claim(turn, lease);

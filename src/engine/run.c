@@ -480,6 +480,7 @@ typedef struct Ending
 	DurableRun	runs[ENDING_MAX];
 	bool		open[ENDING_MAX];
 	text	   *namespace;
+	const DurableRow *seen;		/* the first one's, under a snapshot that is still active */
 } Ending;
 
 /* Who waits for one of them, whose row was read without a lock. false: somebody is
@@ -517,7 +518,7 @@ find_waiting(Ending *ending, const DurableRow *seen, bool wait)
 	if (ending->tokens[0] != NULL)
 		return true;
 	/* one that has handed over ends, too, unless it is gone */
-	if (durable_run_read(ending->ids[1], &row))
+	if (durable_run_read_lightly(ending->ids[1], &row))
 		return find_next(ending, 1, &row, wait);
 	ending->n = 1;
 	return true;
@@ -553,7 +554,8 @@ open_in_order(Ending *ending, bool wait)
 		if (next < 0)
 			break;
 		last = ending->ids[next];
-		result = durable_run_open(&ending->runs[next], last, wait);
+		result = next == 0 ? durable_run_open_seen(&ending->runs[0], ending->seen, wait) :
+			durable_run_open(&ending->runs[next], last, wait);
 		ending->open[next] = result == TM_Ok;
 		if (next > 0 && result != TM_WouldBlock)
 			result = TM_Ok;
@@ -601,20 +603,19 @@ pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *erro
 /* TM_Ok: ended. TM_WouldBlock: somebody holds what is needed (never when waiting).
  * Else it has ended before, is unknown, or the check refused. */
 static TM_Result
-end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRunCheck check,
-		void *arg, bool wait)
+end_run(const DurableRow *seen, DurableRunStatus status, void *output, void *error,
+		DurableRunCheck check, void *arg, bool wait)
 {
-	Ending		ending = {0};
+	Ending		ending = {.seen = seen};
 	DurableRun *run = &ending.runs[0];
-	DurableRow	seen;
 	TM_Result	result;
 
-	if (!durable_run_read(id, &seen) || durable_run_has_ended(&seen))
+	if (durable_run_has_ended(seen))
 		return TM_Deleted;
-	durable_run_refuse_own(DatumGetTextPP(seen.values[RUN_RUN_ID]));
-	ending.namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
-	ending.ids[0] = id;
-	if (!find_waiting(&ending, &seen, wait))
+	durable_run_refuse_own(DatumGetTextPP(seen->values[RUN_RUN_ID]));
+	ending.namespace = DatumGetTextPP(seen->values[RUN_NAMESPACE]);
+	ending.ids[0] = DatumGetInt64(seen->values[RUN_ID]);
+	if (!find_waiting(&ending, seen, wait))
 		return TM_WouldBlock;
 	result = open_in_order(&ending, wait);
 	if (result != TM_Ok)
@@ -633,26 +634,38 @@ end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRun
 }
 
 bool
-durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
-				DurableRunCheck check, void *arg)
+durable_run_end_seen(int64 id, const DurableRow *seen, DurableRunStatus status, void *output,
+					 void *error, bool cascade, DurableRunCheck check, void *arg)
 {
 	bool		ended;
+	DurableRow	row;
 
 	durable_snapshot_push();
-	ended = end_run(id, status, output, error, check, arg, true) == TM_Ok;
+	if (seen == NULL && durable_run_read_lightly(id, &row))
+		seen = &row;
+	ended = seen != NULL && end_run(seen, status, output, error, check, arg, true) == TM_Ok;
 	durable_snapshot_pop();
 	if (ended && cascade)
 		cancel_children(id);
 	return ended;
 }
 
+bool
+durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
+				DurableRunCheck check, void *arg)
+{
+	return durable_run_end_seen(id, NULL, status, output, error, cascade, check, arg);
+}
+
 TM_Result
 durable_run_die(int64 id, void *error)
 {
-	TM_Result	result;
+	TM_Result	result = TM_Deleted;
+	DurableRow	seen;
 
 	durable_snapshot_push();
-	result = end_run(id, RUN_DEAD, NULL, error, NULL, NULL, false);
+	if (durable_run_read_lightly(id, &seen))
+		result = end_run(&seen, RUN_DEAD, NULL, error, NULL, NULL, false);
 	durable_snapshot_pop();
 	return result == TM_WouldBlock ? TM_BeingModified : result;
 }

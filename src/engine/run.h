@@ -104,6 +104,11 @@ typedef bool (*DurableRunCheck) (DurableRun *run, void *arg);
  * are cancelled with it when "cascade". */
 extern bool durable_run_end(int64 id, DurableRunStatus status, void *output, void *error,
 							bool cascade, DurableRunCheck check, void *arg);
+/* The same; "seen" is its row as it was read under a snapshot that has been active since,
+ * payloads need not be in it, or NULL. */
+extern bool durable_run_end_seen(int64 id, const DurableRow *seen, DurableRunStatus status,
+								 void *output, void *error, bool cascade, DurableRunCheck check,
+								 void *arg);
 
 /* 55006 in a step of this run, whose own transaction would end it */
 extern void durable_run_refuse_own(text *run_id);

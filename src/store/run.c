@@ -105,6 +105,28 @@ durable_run_open(DurableRun *run, int64 id, bool wait)
 	return result;
 }
 
+/*
+ * By its place instead of its number. The version that was read is still there, and
+ * nothing else can be in its place: whoever replaced it since committed after that
+ * snapshot, which is active and so keeps it from being pruned. Where its successors do
+ * not lead to a live version, the number is looked for.
+ */
+TM_Result
+durable_run_open_seen(DurableRun *run, const DurableRow *seen, bool wait)
+{
+	ItemPointerData tid = seen->tid;
+	TM_Result	result;
+
+	durable_writer_open(&run->writer, REL_RUN);
+	result = durable_writer_lock(&run->writer, &tid, wait, false, &run->row);
+	if (result == TM_Ok && DatumGetInt64(run->row.values[RUN_ID]) != DatumGetInt64(seen->values[RUN_ID]))
+		elog(ERROR, "another run is in the place where one was read");
+	if (result != TM_Ok)
+		durable_writer_close(&run->writer);
+	return result == TM_Ok || result == TM_WouldBlock ? result :
+		durable_run_open(run, DatumGetInt64(seen->values[RUN_ID]), wait);
+}
+
 void
 durable_run_update(DurableRun *run)
 {
@@ -120,8 +142,15 @@ durable_run_close(DurableRun *run)
 	durable_writer_close(&run->writer);
 }
 
-bool
-durable_run_read(int64 id, DurableRow *row)
+static bool
+is_payload(int column)
+{
+	return column == RUN_TAGS || column == RUN_SEARCH_ATTRIBUTES || column == RUN_OUTPUT ||
+		column == RUN_ERROR || column == RUN_INPUT;
+}
+
+static bool
+read_row(int64 id, DurableRow *row, bool payloads)
 {
 	DurableProbe probe;
 	Datum		key = Int64GetDatum(id);
@@ -135,11 +164,27 @@ durable_run_read(int64 id, DurableRow *row)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		if (!row->nulls[i] && !att->attbyval)
+		if (row->nulls[i] || att->attbyval)
+			continue;
+		if (!payloads && is_payload(i))
+			durable_row_set_null(row, i);
+		else
 			row->values[i] = PointerGetDatum(PG_DETOAST_DATUM_COPY(row->values[i]));
 	}
 	durable_probe_close(&probe);
 	return found;
+}
+
+bool
+durable_run_read(int64 id, DurableRow *row)
+{
+	return read_row(id, row, true);
+}
+
+bool
+durable_run_read_lightly(int64 id, DurableRow *row)
+{
+	return read_row(id, row, false);
 }
 
 text *

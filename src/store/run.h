@@ -91,11 +91,15 @@ extern bool durable_run_number(text *run_id, int64 *id);
 
 /* Locks the newest version; closed again when that fails. */
 extern TM_Result durable_run_open(DurableRun *run, int64 id, bool wait);
+/* The same for one whose row was read under a snapshot that has been active since. */
+extern TM_Result durable_run_open_seen(DurableRun *run, const DurableRow *seen, bool wait);
 extern void durable_run_update(DurableRun *run);
 extern void durable_run_close(DurableRun *run);
 
 /* Reads without a lock, copied into the current memory context. */
 extern bool durable_run_read(int64 id, DurableRow *row);
+/* Without what may be large: tags, search attributes, input, output and error come as null. */
+extern bool durable_run_read_lightly(int64 id, DurableRow *row);
 
 /* The singleton key of a run, and its version; NULL: it has none. */
 extern text *durable_run_singleton_key(int64 id, text **version);
