@@ -123,16 +123,14 @@ durable_turn_load(DurableTurn *turn, int64 id)
 }
 
 /* Only the claim's own holder adds to a history, but it may do so twice at once: whether
- * what an external turn is about to write was written meanwhile. */
+ * what an external turn is about to write was written meanwhile. The run is locked; "end"
+ * is where its history ends. */
 static bool
-history_has_grown(const DurableTurn *turn)
+history_has_grown(const DurableTurn *turn, int end)
 {
 	DurableCheckpoint other;
-	bool		grown;
+	bool		grown = end != turn->history_end;
 
-	if (!turn->external || turn->nhistory == 0)
-		return false;
-	grown = durable_checkpoints_end(turn->run) != turn->history_end;
 	for (int i = 0; i < turn->nhistory && !grown; i++)
 	{
 		const DurableCheckpoint *checkpoint = &turn->history[i];
@@ -200,6 +198,22 @@ settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt
 	return settled;
 }
 
+/* The result of a step, to its checkpoint, which is mostly the last of the history. */
+static void
+deliver_after_step(DurableRun *run, const DurableAfterStep *after, int seq, int attempt,
+				   DurableRow *last)
+{
+	DurableCheckpoint outcome = {
+		.seq = seq, .status = CHECKPOINT_COMPLETED, .output = after->output, .attempts = attempt,
+		.finished_at = durable_clock_now()
+	};
+
+	if (seq == after->history_end - 1)
+		durable_checkpoint_settle_row(last, &outcome);
+	else
+		durable_checkpoint_settle(DatumGetInt64(run->row.values[RUN_ID]), &outcome);
+}
+
 /*
  * Instead of a claim: nothing has come to the run since the worker decided its last
  * turn, so nobody has taken another one, and with the step's result its history is what
@@ -212,31 +226,35 @@ lock_after_step(DurableTurn *turn, DurableRun *run)
 {
 	const DurableAfterStep *after = turn->after;
 	DurableProbe by_id;
+	DurableProbe history;
 	DurableRow	task;
+	DurableRow	last;
 	int			seq = 0;
 	int			attempt = 0;
+	int			end;
 	bool		holds;
 
 	if (durable_run_has_ended(&run->row) ||
 		durable_run_turn_state(&run->row) != TURN_PARKED || !run->row.nulls[RUN_FAN_NEXT])
 		return APPLY_LOST;
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	end = durable_checkpoints_last(&history, turn->run, &last);
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
 		!task.nulls[TASK_LAST_LEASE] &&
 		DatumGetInt64(task.values[TASK_LAST_LEASE]) == after->turn_lease &&
-		durable_checkpoints_end(turn->run) == after->history_end &&
-		!history_has_grown(turn);
+		!history_has_grown(turn, end);
 	if (holds)
 		keep_queue(turn, &task);
 	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
 	durable_probe_close(&by_id);
 	if (holds)
 	{
-		durable_run_deliver(run, seq, CHECKPOINT_COMPLETED, attempt, after->output, NULL);
+		deliver_after_step(run, after, seq, attempt, &last);
 		durable_run_awaits_nothing(&run->row);
 		turn->wakes = DatumGetInt32(run->row.values[RUN_WAKES]);
 		CommandCounterIncrement();
 	}
+	durable_probe_close(&history);
 	durable_snapshot_pop();
 	return holds ? APPLIED : APPLY_LOST;
 }
@@ -263,7 +281,8 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Durab
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
 	if (holds)
 	{
-		grown = history_has_grown(turn);
+		grown = turn->external && turn->nhistory > 0 &&
+			history_has_grown(turn, durable_run_history_end(&run->row));
 		keep_queue(turn, &task);
 	}
 	/* a turn that gets this far is progress: earlier lapses count no more */

@@ -84,7 +84,7 @@ fill_turn(DurableTurn *turn, const DurableLease *lease)
 	if (!run->nulls[RUN_FAN_NEXT])
 		turn->window_first = DatumGetInt32(run->values[RUN_FAN_FIRST]);
 	turn->history_end = turn->after != NULL ? turn->after->history_end :
-		durable_checkpoints_end(turn->run);
+		durable_run_history_end(run);
 	/* a run that was requeued starts again */
 	turn->started = !run->nulls[RUN_STARTED_AT] && durable_run_status(run) != RUN_PENDING;
 	turn->headers = run->nulls[RUN_HEADERS] ? NULL : DatumGetJsonbP(run->values[RUN_HEADERS]);

@@ -376,6 +376,17 @@ finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
 	durable_admission_leave(row);
 }
 
+/* Whoever records the first position sets the time of the start with it, under the run's
+ * lock (update_run() in apply.c), and nobody takes that back. So where the row has none,
+ * there is no history in any snapshot that sees it; nor can there be one in a newer
+ * snapshot, when the row is locked. */
+int
+durable_run_history_end(const DurableRow *run)
+{
+	return run->nulls[RUN_STARTED_AT] ? 0 :
+		durable_checkpoints_end(DatumGetInt64(run->values[RUN_ID]));
+}
+
 void
 durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status, int attempts,
 					Jsonb *output, Jsonb *error)

@@ -84,6 +84,9 @@ extern void durable_run_awaits_nothing(DurableRow *row);
 extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status,
 								int attempts, Jsonb *output, Jsonb *error);
 
+/* One more than the last position of its history, under the active snapshot. */
+extern int	durable_run_history_end(const DurableRow *run);
+
 /* What it was waiting for need not come any more. */
 extern void durable_run_abandon(const DurableRow *row);
 
