@@ -692,29 +692,51 @@ durable_run_is_awaited(text *namespace, text *run_id)
 	return durable_waiter_find(namespace, token, &waiting, &seq);
 }
 
+/* The run of that id, as durable_run_open(). *known: there is one. */
+static TM_Result
+open_by_id(DurableRun *run, text *run_id, bool wait, bool *known)
+{
+	int64		id;
+	TM_Result	result;
+
+	*known = durable_run_number_supposed(run_id, &id);
+	if (!*known)
+		return TM_Deleted;
+	result = durable_run_open(run, id, wait);
+	if (result == TM_Ok && !durable_text_same(DatumGetTextPP(run->row.values[RUN_RUN_ID]), run_id))
+	{
+		durable_run_close(run);
+		result = TM_Deleted;
+	}
+	if (result != TM_Deleted)
+		return result;
+	*known = durable_run_number(run_id, &id);
+	return *known ? durable_run_open(run, id, wait) : TM_Deleted;
+}
+
 TM_Result
 durable_run_step_ended(DurableTables *tables, DurableRow *task,
 					   const DurableOutcome *outcome, TimestampTz now, bool wait)
 {
 	DurableRun	run;
-	int64		id;
 	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
 	bool		failed = outcome->status != TASK_COMPLETED;
 	bool		changed = false;
+	bool		known;
 	TM_Result	result;
 
-	if (!durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &id))
+	/* another step of this run may have ended a moment ago, in this command */
+	CommandCounterIncrement();
+	durable_snapshot_push();
+	result = open_by_id(&run, DatumGetTextPP(task->values[TASK_RUN_ID]), wait, &known);
+	durable_snapshot_pop();
+	if (!known)
 	{
 		result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
 		if (result == TM_Ok)
 			durable_limiter_leave(tables, task);
 		return result;
 	}
-	/* another step of this run may have ended a moment ago, in this command */
-	CommandCounterIncrement();
-	durable_snapshot_push();
-	result = durable_run_open(&run, id, wait);
-	durable_snapshot_pop();
 	if (result != TM_Ok)
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);

@@ -14,6 +14,7 @@
 
 #include "base/names.h"
 #include "store/run.h"
+#include "store/task.h"
 
 static const char *const status_names[] = {
 	[RUN_PENDING] = "pending",
@@ -86,6 +87,12 @@ durable_run_number(text *run_id, int64 *id)
 		*id = DatumGetInt64(row.values[RUN_ID]);
 	durable_probe_close(&probe);
 	return found;
+}
+
+bool
+durable_run_number_supposed(text *run_id, int64 *id)
+{
+	return durable_task_id_generated(run_id, id) || durable_run_number(run_id, id);
 }
 
 TM_Result

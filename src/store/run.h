@@ -88,6 +88,9 @@ extern void durable_run_set_turn_state(DurableRow *row, DurableTurnState state);
 
 /* All need an active snapshot that sees the run. */
 extern bool durable_run_number(text *run_id, int64 *id);
+/* The same without a look where the id is a generated one: then the run of that number may
+ * be gone, and is this one only if its row has that id. */
+extern bool durable_run_number_supposed(text *run_id, int64 *id);
 
 /* Locks the newest version; closed again when that fails. */
 extern TM_Result durable_run_open(DurableRun *run, int64 id, bool wait);
