@@ -153,7 +153,7 @@ keep_queue(DurableTurn *turn, const DurableRow *task)
 	turn->idle_turns = DatumGetInt32(task->values[TASK_ATTEMPT]) - 1;
 }
 
-/* The locked version of an external turn's task. */
+/* The version of an external turn's task that is locked, or that its parked run had. */
 static void
 keep_task(DurableTurn *turn, const DurableRow *task, TupleDesc desc)
 {
@@ -245,6 +245,8 @@ lock_after_step(DurableTurn *turn, DurableRun *run)
 		!history_has_grown(turn, end);
 	if (holds)
 		keep_queue(turn, &task);
+	if (holds && turn->decision != DECISION_SUSPEND)
+		keep_task(turn, &task, RelationGetDescr(by_id.rel));
 	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
 	durable_probe_close(&by_id);
 	if (holds)
@@ -1132,6 +1134,8 @@ check_end(DurableRun *run, void *arg)
 		check->result = APPLY_SUPERSEDED;
 	if (check->result != APPLIED)
 		return false;
+	/* nobody has it in hand but who decides */
+	run->task = check->turn->task;
 	check->turn->ending = true;
 	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);

@@ -283,39 +283,56 @@ leave_slot(const DurableRow *task)
 	durable_tables_close(&tables);
 }
 
+/* This version of it; it is in no list. */
+static TM_Result
+delete_task(const DurableRow *task)
+{
+	DurableWriter writer;
+	ItemPointerData tid = task->tid;
+	TM_Result	result;
+
+	durable_writer_open(&writer, REL_TASK);
+	result = durable_writer_delete(&writer, &tid, true);
+	durable_writer_close(&writer);
+	if (result == TM_Ok)
+	{
+		durable_timeout_ended(task);
+		leave_slot(task);
+	}
+	return result;
+}
+
 /* Who executes it is interrupted when that commits. The task may go back to its queue
  * meanwhile, for that takes no lock of the run: then once more. */
+static TM_Result
+find_and_drop(int64 id, TimestampTz delayed_until, bool parked)
+{
+	DurableProbe by_id;
+	DurableRow	task;
+	TM_Result	result = TM_Deleted;
+
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, id, &task))
+	{
+		if (!parked && !durable_outcome_unlist(&task, delayed_until))
+			durable_executing_interrupt(id);
+		result = delete_task(&task);
+	}
+	durable_probe_close(&by_id);
+	durable_snapshot_pop();
+	return result;
+}
+
 static void
 drop_task(int64 id, TimestampTz delayed_until, bool parked)
 {
-	TM_Result	result = TM_Updated;
+	TM_Result	result;
 
-	while (result == TM_Updated)
+	do
 	{
-		DurableProbe by_id;
-		DurableRow	task;
-
 		CHECK_FOR_INTERRUPTS();
-		result = TM_Deleted;
-		durable_task_open_by_id(&by_id, durable_snapshot_push());
-		if (durable_task_find_number(&by_id, id, &task))
-		{
-			DurableWriter writer;
-
-			if (!parked && !durable_outcome_unlist(&task, delayed_until))
-				durable_executing_interrupt(id);
-			durable_writer_open(&writer, REL_TASK);
-			result = durable_writer_delete(&writer, &task.tid, true);
-			durable_writer_close(&writer);
-			if (result == TM_Ok)
-			{
-				durable_timeout_ended(&task);
-				leave_slot(&task);
-			}
-		}
-		durable_probe_close(&by_id);
-		durable_snapshot_pop();
-	}
+		result = find_and_drop(id, delayed_until, parked);
+	} while (result == TM_Updated);
 }
 
 void
@@ -372,7 +389,8 @@ finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
 		durable_retention_note_end(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	if (may_wait && status != RUN_COMPLETED)
 		durable_run_abandon(row);
-	drop_task(id, delayed_until, parked);
+	if (run->task == NULL || delete_task(run->task) != TM_Ok)
+		drop_task(id, delayed_until, parked);
 	durable_admission_leave(row);
 }
 

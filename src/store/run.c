@@ -102,6 +102,7 @@ durable_run_open(DurableRun *run, int64 id, bool wait)
 	Datum		key = Int64GetDatum(id);
 	TM_Result	result = TM_Deleted;
 
+	run->task = NULL;
 	durable_writer_open(&run->writer, REL_RUN);
 	durable_probe_open(&probe, REL_RUN, IDX_RUN_PKEY, GetActiveSnapshot(), 1);
 	if (durable_probe_find(&probe, &key, &run->row))
@@ -124,6 +125,7 @@ durable_run_open_seen(DurableRun *run, const DurableRow *seen, bool wait)
 	ItemPointerData tid = seen->tid;
 	TM_Result	result;
 
+	run->task = NULL;
 	durable_writer_open(&run->writer, REL_RUN);
 	result = durable_writer_lock(&run->writer, &tid, wait, false, &run->row);
 	if (result == TM_Ok && DatumGetInt64(run->row.values[RUN_ID]) != DatumGetInt64(seen->values[RUN_ID]))

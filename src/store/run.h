@@ -77,6 +77,7 @@ typedef struct DurableRun
 {
 	DurableWriter writer;
 	DurableRow	row;
+	const DurableRow *task;		/* its turn's, which is in no list and was read since, or NULL */
 } DurableRun;
 
 extern const char *durable_run_status_name(DurableRunStatus status);
