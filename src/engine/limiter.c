@@ -204,6 +204,17 @@ durable_limiter_enlist(DurableTables *tables, const DurableLimitedBy *gate, cons
 }
 
 void
+durable_limiter_enlist_new(DurableTables *tables, const DurableLimitedBy *gate, const int64 *ids,
+						   int n, int32 priority, text *namespace, text *queue)
+{
+	if (gate == NULL && n == 1)
+		durable_ready_insert_new(durable_tables_get(tables, TABLE_READY), ids[0], priority,
+								 namespace, queue);
+	else
+		durable_limiter_enlist(tables, gate, ids, n, priority, namespace, queue);
+}
+
+void
 durable_limiter_wake(int64 limiter, int count)
 {
 	text	   *namespace;

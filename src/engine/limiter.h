@@ -28,6 +28,10 @@ extern bool durable_limiter_use(text *namespace, text *name, int64 *id);
 extern void durable_limiter_enlist(DurableTables *tables, const DurableLimitedBy *gate,
 								   const int64 *ids, int n, int32 priority,
 								   text *namespace, text *queue);
+/* the same of tasks that are just being made, under numbers that nobody had */
+extern void durable_limiter_enlist_new(DurableTables *tables, const DurableLimitedBy *gate,
+									   const int64 *ids, int n, int32 priority,
+									   text *namespace, text *queue);
 
 /* The task has left its claim, or its step has been recorded: the slot that it may
  * hold is given back when the transaction commits. */

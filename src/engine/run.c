@@ -128,6 +128,9 @@ durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now, i
 	if (spec->start_at > now)
 		durable_delayed_insert(durable_tables_get(&tables, TABLE_DELAYED), id, spec->start_at,
 							   spec->priority, workflow->namespace, workflow->queue, NULL);
+	else if (last_lease == 0)
+		durable_ready_insert_new(durable_tables_get(&tables, TABLE_READY), id,
+								 spec->priority, workflow->namespace, workflow->queue);
 	else
 		durable_ready_insert(durable_tables_get(&tables, TABLE_READY), id,
 							 spec->priority, workflow->namespace, workflow->queue);
@@ -141,18 +144,22 @@ durable_run_start(DurableRunSpec *spec)
 	DurableRow	row;
 	TimestampTz now;
 	int64		id;
-	bool		inserted;
+	bool		generated = spec->run_id == NULL;
+	bool		inserted = true;
 
 	if (!durable_start_check(spec))
 		return false;
 	/* after the wait, if there was one */
 	now = durable_clock_now();
 	id = durable_sequence_next(SEQ_TASK);
-	if (spec->run_id == NULL)
+	if (generated)
 		spec->run_id = durable_task_id_text(id, NULL);
 	fill_run(spec, id, now, &row);
 	durable_writer_open(&writer, REL_RUN);
-	inserted = durable_run_insert(&writer, &row);
+	if (generated)
+		durable_writer_insert(&writer, &row);
+	else
+		inserted = durable_run_insert(&writer, &row);
 	durable_writer_close(&writer);
 	if (inserted)
 	{

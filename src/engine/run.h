@@ -63,7 +63,7 @@ typedef struct DurableRunSpec
 extern bool durable_run_start(DurableRunSpec *spec);
 
 /* The task that stands for the run's turns, for its whole life. No lease up to
- * last_lease (0: none) ever holds it. */
+ * last_lease (0: none, the number is a new one) ever holds it. */
 extern void durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now,
 									int64 last_lease);
 
