@@ -858,6 +858,17 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	return result;
 }
 
+static bool
+has_stored_waits(const DurableTurn *turn)
+{
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		if (turn->history[i].stored && turn->history[i].status == CHECKPOINT_PENDING)
+			return true;
+	}
+	return false;
+}
+
 /* The run is locked: what has come in since the decision was looked at is as final as
  * what had before, and a wait that is overdue ends now. */
 static void
@@ -865,6 +876,9 @@ refresh_waits(DurableTurn *turn)
 {
 	TimestampTz now = durable_clock_now();
 	ListCell   *lc;
+
+	if (!has_stored_waits(turn))
+		return;
 
 	durable_snapshot_push();
 	for (int i = 0; i < turn->nhistory; i++)

@@ -516,7 +516,6 @@ place_commands(Decision *decision)
 
 	turn->space = Max(decision->space, 1);
 	turn->history = palloc_extended(sizeof(DurableCheckpoint) * turn->space, MCXT_ALLOC_HUGE);
-	durable_snapshot_push();
 	next = turn->history_end;
 	for (int i = 0; i < decision->npositions && decision->problem == NULL; i++)
 	{
@@ -529,7 +528,6 @@ place_commands(Decision *decision)
 		if (!left_out)
 			place(decision, command, &next);
 	}
-	durable_snapshot_pop();
 	await_fan(decision);
 }
 

@@ -259,6 +259,34 @@ durable_limiter_leave(DurableTables *tables, const DurableRow *task)
 		durable_limiter_leave_number(tables, DatumGetInt64(task->values[TASK_ID]));
 }
 
+/*
+ * A slot comes with the claim, so one that is the task's was in the table when the claim's
+ * lease was read, which was before anything was settled in this command. The table was empty
+ * after that: then none of the tasks that it settles has one, whoever has put something
+ * into it since.
+ */
+static bool
+none_is_held(void)
+{
+	static uint64 empty_in = 0;
+	MemoryContext context;
+	uint64		batch = durable_batch_current(&context);
+
+	if (batch != 0 && batch == empty_in)
+		return true;
+	if (!durable_table_is_unused(REL_LIMITER_SLOT))
+		return false;
+	empty_in = batch;
+	return true;
+}
+
+void
+durable_limiter_leave_settled(DurableTables *tables, const DurableRow *task)
+{
+	if (!none_is_held())
+		durable_limiter_leave(tables, task);
+}
+
 void
 durable_limiter_leave_number(DurableTables *tables, int64 id)
 {

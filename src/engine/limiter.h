@@ -37,6 +37,9 @@ extern void durable_limiter_enlist_new(DurableTables *tables, const DurableLimit
  * hold is given back when the transaction commits. */
 extern void durable_limiter_leave(DurableTables *tables, const DurableRow *task);
 extern void durable_limiter_leave_number(DurableTables *tables, int64 id);
+/* The same for one whose claim is being settled, by a lease that the command has read at its
+ * beginning, or that was in nobody's hand since. */
+extern void durable_limiter_leave_settled(DurableTables *tables, const DurableRow *task);
 
 /* Those who wait for work in the queues of the limiter look when this commits. */
 extern void durable_limiter_wake(int64 limiter, int count);

@@ -281,18 +281,21 @@ durable_run_wake(DurableRun *run)
 }
 
 static void
-leave_slot(const DurableRow *task)
+leave_slot(const DurableRow *task, bool settled)
 {
 	DurableTables tables;
 
 	durable_tables_init(&tables);
-	durable_limiter_leave(&tables, task);
+	if (settled)
+		durable_limiter_leave_settled(&tables, task);
+	else
+		durable_limiter_leave(&tables, task);
 	durable_tables_close(&tables);
 }
 
-/* This version of it; it is in no list. */
+/* This version of it; it is in no list. "settled": who decides has it in hand, or nobody. */
 static TM_Result
-delete_task(const DurableRow *task)
+delete_task(const DurableRow *task, bool settled)
 {
 	DurableWriter writer;
 	ItemPointerData tid = task->tid;
@@ -304,7 +307,7 @@ delete_task(const DurableRow *task)
 	if (result == TM_Ok)
 	{
 		durable_timeout_ended(task);
-		leave_slot(task);
+		leave_slot(task, settled);
 	}
 	return result;
 }
@@ -323,7 +326,7 @@ find_and_drop(int64 id, TimestampTz delayed_until, bool parked)
 	{
 		if (!parked && !durable_outcome_unlist(&task, delayed_until))
 			durable_executing_interrupt(id);
-		result = delete_task(&task);
+		result = delete_task(&task, false);
 	}
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();
@@ -396,7 +399,7 @@ finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
 		durable_retention_note_end(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	if (may_wait && status != RUN_COMPLETED)
 		durable_run_abandon(row);
-	if (run->task == NULL || delete_task(run->task) != TM_Ok)
+	if (run->task == NULL || delete_task(run->task, true) != TM_Ok)
 		drop_task(id, delayed_until, parked);
 	durable_admission_leave(row);
 }
