@@ -16,9 +16,9 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "engine/run.h"
 #include "engine/turn_input.h"
 #include "store/checkpoint.h"
+#include "store/run.h"
 
 /* A longer history comes without its beginning, which history() has. A jsonb
  * value holds 256 MB, and no run must be in the way of a claim. */
@@ -60,17 +60,14 @@ push_checkpoint(JsonbParseState **state, const DurableCheckpoint *checkpoint, Ti
 
 /* One more than the last position; everything from *from on is in the list. */
 static int
-push_history(JsonbParseState **state, const DurableRow *run, int limit, TimestampTz now, int *from)
+push_history(JsonbParseState **state, int64 run, bool begun, int limit, TimestampTz now, int *from)
 {
 	int			n = 0;
-	DurableCheckpoint *history = NULL;
-	int			end;
-
-	/* see durable_run_history_end() */
-	if (!run->nulls[RUN_STARTED_AT])
-		history = durable_checkpoints_tail(DatumGetInt64(run->values[RUN_ID]), limit,
-										   HISTORY_BYTES, &n);
-	end = n > 0 ? history[n - 1].seq + 1 : durable_run_history_end(run);
+	/* a run that has not begun has none */
+	DurableCheckpoint *history = begun ?
+		durable_checkpoints_tail(run, limit, HISTORY_BYTES, &n) : NULL;
+	int			end = n > 0 ? history[n - 1].seq + 1 :
+		begun && limit == 0 ? durable_checkpoints_end(run) : 0;
 
 	durable_json_begin_array(state, "history");
 	for (int i = 0; i < n; i++)
@@ -104,7 +101,7 @@ durable_turn_input(int64 run, int limit, TimestampTz since, int *wakes, Jsonb **
 	add_time(&state, "now", now);
 	durable_json_add_value(&state, "input", jsonb_column(&row, RUN_INPUT));
 	add_time(&state, "since", since);
-	end = push_history(&state, &row, limit, now, &from);
+	end = push_history(&state, run, !row.nulls[RUN_STARTED_AT], limit, now, &from);
 	durable_json_add_text(&state, "version", DatumGetTextPP(row.values[RUN_VERSION]));
 	durable_json_add_text(&state, "workflow", DatumGetTextPP(row.values[RUN_WORKFLOW]));
 	durable_json_add_int(&state, "history_end", end);
