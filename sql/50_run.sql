@@ -45,7 +45,7 @@ CREATE TABLE durable.run (
 	concurrency_key		text COLLATE "C",
 	CONSTRAINT run_pkey PRIMARY KEY (id),
 	CONSTRAINT run_run_id_key UNIQUE (run_id)
-) USING heap WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+) USING heap WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 COMMENT ON TABLE durable.run IS 'executions of workflows';
 SELECT pg_catalog.pg_extension_config_dump('durable.run', '');
 

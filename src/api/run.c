@@ -227,57 +227,89 @@ lock_keys(const DurableRunSpec *spec, const Datum *inputs, const bool *nulls, te
 	durable_start_lock_all(specs);
 }
 
+/* What start_many is given, and what becomes of it. */
+typedef struct Starts
+{
+	DurableRunSpec spec;
+	DurableConflict conflict;
+	Datum	   *inputs;
+	bool	   *nulls;
+	text	  **run_ids;		/* or NULL */
+	int			n;
+	text	  **results;
+	DurableRunItem *taken;		/* those whose ids are, unless that is all right */
+	int			ntaken;
+} Starts;
+
+static void
+start_each(Starts *starts)
+{
+	DurableRunSpec *spec = &starts->spec;
+
+	for (int i = 0; i < starts->n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		spec->input = starts->nulls[i] ? NULL : durable_check_payload(starts->inputs[i], "input");
+		spec->run_id = starts->run_ids == NULL ? NULL : check_run_id(starts->run_ids[i]);
+		if (!start_one(spec) && starts->conflict.policy != CONFLICT_RETURN)
+			starts->taken[starts->ntaken++] = (DurableRunItem) {
+			.run_id = spec->run_id, .input = spec->input, .position = i
+		};
+		starts->results[i] = spec->run_id;
+	}
+}
+
+static void
+start_in_batch(Starts *starts)
+{
+	DurableBatch *batch = starts->n > 1 ? durable_batch_begin() : NULL;
+
+	PG_TRY();
+	{
+		start_each(starts);
+	}
+	PG_CATCH();
+	{
+		durable_batch_abandon(batch);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	durable_batch_end(batch);
+}
+
 Datum
 durable_start_many(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DurableWorkflow workflow;
-	DurableRunSpec spec = {0};
-	DurableConflict conflict;
-	DurableRunItem *taken;
-	Datum	   *inputs;
-	bool	   *nulls;
-	text	  **run_ids = NULL;
-	text	  **results;
-	int			n;
+	Starts		starts = {0};
 	int			nids;
-	int			ntaken = 0;
 
 	durable_require_writable("durable.start_many()");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	if (PG_ARGISNULL(1))
 		durable_error_null("inputs");
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), JSONBOID, -1, false, TYPALIGN_INT,
-					  &inputs, &nulls, &n);
+					  &starts.inputs, &starts.nulls, &starts.n);
 	if (!PG_ARGISNULL(2))
 	{
-		run_ids = durable_arg_texts(fcinfo, 2, "run_ids", n, &nids);
-		if (nids != n)
+		starts.run_ids = durable_arg_texts(fcinfo, 2, "run_ids", starts.n, &nids);
+		if (nids != starts.n)
 			durable_error_value("run_ids", "It must have as many elements as inputs.");
 	}
-	read_spec(fcinfo, &spec, &workflow);
-	durable_arg_conflict(fcinfo, &conflict, &spec.start_at, "start_at");
-	if (run_ids == NULL)
-		durable_conflict_needs_id(&conflict, "run_ids");
-	results = palloc(sizeof(text *) * Max(n, 1));
-	taken = palloc0(sizeof(DurableRunItem) * Max(n, 1));
-	lock_keys(&spec, inputs, nulls, run_ids, n);
-	for (int i = 0; i < n; i++)
+	read_spec(fcinfo, &starts.spec, &workflow);
+	durable_arg_conflict(fcinfo, &starts.conflict, &starts.spec.start_at, "start_at");
+	if (starts.run_ids == NULL)
+		durable_conflict_needs_id(&starts.conflict, "run_ids");
+	starts.results = palloc(sizeof(text *) * Max(starts.n, 1));
+	starts.taken = palloc0(sizeof(DurableRunItem) * Max(starts.n, 1));
+	lock_keys(&starts.spec, starts.inputs, starts.nulls, starts.run_ids, starts.n);
+	start_in_batch(&starts);
+	resolve_taken(&starts.spec, &starts.conflict, starts.taken, starts.ntaken, starts.results);
+	for (int i = 0; i < starts.n; i++)
 	{
-		CHECK_FOR_INTERRUPTS();
-		spec.input = nulls[i] ? NULL : durable_check_payload(inputs[i], "input");
-		spec.run_id = run_ids == NULL ? NULL : check_run_id(run_ids[i]);
-		if (!start_one(&spec) && conflict.policy != CONFLICT_RETURN)
-			taken[ntaken++] = (DurableRunItem) {
-			.run_id = spec.run_id, .input = spec.input, .position = i
-		};
-		results[i] = spec.run_id;
-	}
-	resolve_taken(&spec, &conflict, taken, ntaken, results);
-	for (int i = 0; i < n; i++)
-	{
-		Datum		value = PointerGetDatum(results[i]);
-		bool		isnull = (results[i] == NULL);
+		Datum		value = PointerGetDatum(starts.results[i]);
+		bool		isnull = (starts.results[i] == NULL);
 
 		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
 	}

@@ -326,6 +326,18 @@ compete(DurableGate *gate, DurableTables *tables, const DurableSlotKey *key, Dur
 	return false;
 }
 
+/* A run with a key and its entry are inserted by one transaction, so those whose turns the
+ * claim's snapshot shows have had theirs in the table when it was taken, and have it as long as
+ * they live. If there is nothing in the table after that, none of them has a key. */
+static bool
+is_open(DurableGate *gate)
+{
+	if (!gate->looked)
+		gate->open = durable_table_is_unused(REL_SINGLETON);
+	gate->looked = true;
+	return gate->open;
+}
+
 static bool
 pass_turn(DurableGate *gate, DurableTables *tables, DurableRow *task, TimestampTz now)
 {
@@ -333,8 +345,7 @@ pass_turn(DurableGate *gate, DurableTables *tables, DurableRow *task, TimestampT
 	DurableSlot slot = {.run = DatumGetInt64(task->values[TASK_ID])};
 	text	   *version;
 
-	/* an entry is committed with its run */
-	if (durable_table_is_unused(REL_SINGLETON))
+	if (is_open(gate))
 		return true;
 	key.namespace = DatumGetTextPP(task->values[TASK_NAMESPACE]);
 	key.workflow = DatumGetTextPP(task->values[TASK_NAME]);

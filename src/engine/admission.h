@@ -22,6 +22,8 @@ typedef struct DurableGate
 	int			keys;			/* whose slots were locked */
 	int			denied;
 	bool		queued;			/* runs that were parked are ready now, behind the claim's back */
+	bool		looked;			/* since the claim's snapshot was taken; then: */
+	bool		open;			/* no run has a key */
 } DurableGate;
 
 /*

@@ -123,16 +123,14 @@ durable_turn_load(DurableTurn *turn, int64 id)
 }
 
 /* Only the claim's own holder adds to a history, but it may do so twice at once: whether
- * what an external turn is about to write was written meanwhile. */
+ * what an external turn is about to write was written meanwhile. The run is locked; "end"
+ * is where its history ends. */
 static bool
-history_has_grown(const DurableTurn *turn)
+history_has_grown(const DurableTurn *turn, int end)
 {
 	DurableCheckpoint other;
-	bool		grown;
+	bool		grown = end != turn->history_end;
 
-	if (!turn->external || turn->nhistory == 0)
-		return false;
-	grown = durable_checkpoints_end(turn->run) != turn->history_end;
 	for (int i = 0; i < turn->nhistory && !grown; i++)
 	{
 		const DurableCheckpoint *checkpoint = &turn->history[i];
@@ -155,7 +153,7 @@ keep_queue(DurableTurn *turn, const DurableRow *task)
 	turn->idle_turns = DatumGetInt32(task->values[TASK_ATTEMPT]) - 1;
 }
 
-/* The locked version of an external turn's task. */
+/* The version of an external turn's task that is locked, or that its parked run had. */
 static void
 keep_task(DurableTurn *turn, const DurableRow *task, TupleDesc desc)
 {
@@ -200,6 +198,22 @@ settle_step(const DurableTurn *turn, DurableProbe *by_id, int *seq, int *attempt
 	return settled;
 }
 
+/* The result of a step, to its checkpoint, which is mostly the last of the history. */
+static void
+deliver_after_step(DurableRun *run, const DurableAfterStep *after, int seq, int attempt,
+				   DurableRow *last)
+{
+	DurableCheckpoint outcome = {
+		.seq = seq, .status = CHECKPOINT_COMPLETED, .output = after->output, .attempts = attempt,
+		.finished_at = durable_clock_now()
+	};
+
+	if (seq == after->history_end - 1)
+		durable_checkpoint_settle_row(last, &outcome);
+	else
+		durable_checkpoint_settle(DatumGetInt64(run->row.values[RUN_ID]), &outcome);
+}
+
 /*
  * Instead of a claim: nothing has come to the run since the worker decided its last
  * turn, so nobody has taken another one, and with the step's result its history is what
@@ -212,31 +226,37 @@ lock_after_step(DurableTurn *turn, DurableRun *run)
 {
 	const DurableAfterStep *after = turn->after;
 	DurableProbe by_id;
+	DurableProbe history;
 	DurableRow	task;
+	DurableRow	last;
 	int			seq = 0;
 	int			attempt = 0;
+	int			end;
 	bool		holds;
 
 	if (durable_run_has_ended(&run->row) ||
 		durable_run_turn_state(&run->row) != TURN_PARKED || !run->row.nulls[RUN_FAN_NEXT])
 		return APPLY_LOST;
 	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	end = durable_checkpoints_last(&history, turn->run, &last);
 	holds = durable_task_find_number(&by_id, turn->run, &task) &&
 		!task.nulls[TASK_LAST_LEASE] &&
 		DatumGetInt64(task.values[TASK_LAST_LEASE]) == after->turn_lease &&
-		durable_checkpoints_end(turn->run) == after->history_end &&
-		!history_has_grown(turn);
+		!history_has_grown(turn, end);
 	if (holds)
 		keep_queue(turn, &task);
+	if (holds && turn->decision != DECISION_SUSPEND)
+		keep_task(turn, &task, RelationGetDescr(by_id.rel));
 	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
 	durable_probe_close(&by_id);
 	if (holds)
 	{
-		durable_run_deliver(run, seq, CHECKPOINT_COMPLETED, attempt, after->output, NULL);
+		deliver_after_step(run, after, seq, attempt, &last);
 		durable_run_awaits_nothing(&run->row);
 		turn->wakes = DatumGetInt32(run->row.values[RUN_WAKES]);
 		CommandCounterIncrement();
 	}
+	durable_probe_close(&history);
 	durable_snapshot_pop();
 	return holds ? APPLIED : APPLY_LOST;
 }
@@ -263,7 +283,8 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Durab
 		durable_writer_lock(&writer, &task.tid, true, true, NULL) == TM_Ok;
 	if (holds)
 	{
-		grown = history_has_grown(turn);
+		grown = turn->external && turn->nhistory > 0 &&
+			history_has_grown(turn, durable_run_history_end(&run->row));
 		keep_queue(turn, &task);
 	}
 	/* a turn that gets this far is progress: earlier lapses count no more */
@@ -381,9 +402,12 @@ static DurableApplied
 open_claimed(DurableTurn *turn, const DurableLease *lease, bool check_wakes, DurableRun *run)
 {
 	DurableApplied result;
+	TM_Result	opened;
 
 	durable_snapshot_push();
-	if (durable_run_open(run, turn->run, true) != TM_Ok)
+	opened = turn->seen != NULL ? durable_run_open_seen(run, turn->seen, true) :
+		durable_run_open(run, turn->run, true);
+	if (opened != TM_Ok)
 	{
 		durable_snapshot_pop();
 		return APPLY_LOST;
@@ -834,6 +858,17 @@ durable_apply_suspend(DurableTurn *turn, const DurableLease *lease)
 	return result;
 }
 
+static bool
+has_stored_waits(const DurableTurn *turn)
+{
+	for (int i = 0; i < turn->nhistory; i++)
+	{
+		if (turn->history[i].stored && turn->history[i].status == CHECKPOINT_PENDING)
+			return true;
+	}
+	return false;
+}
+
 /* The run is locked: what has come in since the decision was looked at is as final as
  * what had before, and a wait that is overdue ends now. */
 static void
@@ -841,6 +876,9 @@ refresh_waits(DurableTurn *turn)
 {
 	TimestampTz now = durable_clock_now();
 	ListCell   *lc;
+
+	if (!has_stored_waits(turn))
+		return;
 
 	durable_snapshot_push();
 	for (int i = 0; i < turn->nhistory; i++)
@@ -1110,6 +1148,8 @@ check_end(DurableRun *run, void *arg)
 		check->result = APPLY_SUPERSEDED;
 	if (check->result != APPLIED)
 		return false;
+	/* nobody has it in hand but who decides */
+	run->task = check->turn->task;
 	check->turn->ending = true;
 	(void) write_history(check->turn, DURABLE_ALL_POSITIONS);
 	(void) update_run(check->turn, run);
@@ -1140,8 +1180,8 @@ durable_apply_end(DurableTurn *turn, const DurableLease *lease)
 			return apply_handoff(turn, lease, &handoff);
 		check.note = handoff.problem;
 	}
-	if (!durable_run_end(turn->run, status, turn->output, turn->error,
-						 status == RUN_CANCELLED, check_end, &check))
+	if (!durable_run_end_seen(turn->run, turn->seen, status, turn->output, turn->error,
+							  status == RUN_CANCELLED, check_end, &check))
 		return check.result == APPLIED ? APPLY_LOST : check.result;
 	if (turn->after == NULL)
 		(void) end_claim(turn, lease);

@@ -133,6 +133,64 @@ durable_route(text *namespace, text *queue, ArrayType *requires)
 	return route;
 }
 
+/* Where the command under way has seen last that a step may be dispatched. */
+static struct
+{
+	uint64		batch;			/* 0: it has not */
+	text	   *namespace;
+	text	   *queue;
+	ArrayType  *requires;
+}			last_open;
+
+/*
+ * A worker may leave as soon as he was looked at, and a queue of which nothing was known
+ * may get its first worker: who dispatches takes no lock against either. So the steps of one
+ * command may all rest on one look. That nobody is there is never taken from here.
+ */
+static bool
+is_known_open(text *namespace, text *queue, ArrayType *requires)
+{
+	MemoryContext context;
+
+	return last_open.batch != 0 && last_open.batch == durable_batch_current(&context) &&
+		durable_text_same(last_open.queue, queue) &&
+		durable_text_same(last_open.namespace, namespace) &&
+		(requires == NULL || last_open.requires == NULL ? requires == last_open.requires :
+		 durable_set_same(last_open.requires, requires));
+}
+
+static void
+remember_open(text *namespace, text *queue, ArrayType *requires)
+{
+	MemoryContext context;
+	MemoryContext before;
+	uint64		batch = durable_batch_current(&context);
+
+	if (batch == 0)
+		return;
+	before = MemoryContextSwitchTo(context);
+	last_open.batch = 0;
+	last_open.namespace = DatumGetTextPCopy(PointerGetDatum(namespace));
+	last_open.queue = DatumGetTextPCopy(PointerGetDatum(queue));
+	last_open.requires = requires == NULL ? NULL :
+		DatumGetArrayTypePCopy(PointerGetDatum(requires));
+	last_open.batch = batch;
+	MemoryContextSwitchTo(before);
+}
+
+static DurableRoute
+route_of_step(text *namespace, text *queue, ArrayType *requires)
+{
+	DurableRoute route;
+
+	if (is_known_open(namespace, queue, requires))
+		return ROUTE_OPEN;
+	route = durable_route(namespace, queue, requires);
+	if (!DURABLE_ROUTE_BLOCKED(route))
+		remember_open(namespace, queue, requires);
+	return route;
+}
+
 bool
 durable_guard_step(DurableTurn *turn, text *queue, ArrayType *requires)
 {
@@ -142,7 +200,7 @@ durable_guard_step(DurableTurn *turn, text *queue, ArrayType *requires)
 	/* a run that ends has nothing to be parked for */
 	if (turn->ending || OidIsValid(durable_queue_owner(queue)))
 		return true;
-	route = durable_route(turn->namespace, queue, requires);
+	route = route_of_step(turn->namespace, queue, requires);
 	if (!DURABLE_ROUTE_BLOCKED(route))
 		return true;
 	alone = durable_blocked_lock_park(turn->namespace, queue);

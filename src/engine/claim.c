@@ -392,6 +392,7 @@ take(Round *round)
 	DurableLimits *limits = lock_limiters(round);
 	Snapshot	snapshot = durable_snapshot_push();
 
+	round->gate.looked = false;
 	if (limits != NULL)
 		durable_limits_open(limits, snapshot);
 	take_ready(round, snapshot, limits);

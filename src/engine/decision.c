@@ -71,45 +71,51 @@ malformed(Decision *decision, char *problem)
 	refuse(decision, ERRCODE_INVALID_PARAMETER_VALUE, problem, NULL);
 }
 
-/* The run without its history. NULL: it has ended. */
+/* Where the run is an external one: what its turn needs to know of it. */
+static void
+fill_turn(DurableTurn *turn, const DurableLease *lease)
+{
+	DurableRow *run = turn->seen;
+
+	turn->run_id = DatumGetTextPP(run->values[RUN_RUN_ID]);
+	turn->namespace = DatumGetTextPP(run->values[RUN_NAMESPACE]);
+	turn->priority = DatumGetInt32(run->values[RUN_PRIORITY]);
+	turn->wakes = durable_lease_wakes(lease, turn->run);
+	if (!run->nulls[RUN_FAN_NEXT])
+		turn->window_first = DatumGetInt32(run->values[RUN_FAN_FIRST]);
+	turn->history_end = turn->after != NULL ? turn->after->history_end :
+		durable_run_history_end(run);
+	/* a run that was requeued starts again */
+	turn->started = !run->nulls[RUN_STARTED_AT] && durable_run_status(run) != RUN_PENDING;
+	turn->headers = run->nulls[RUN_HEADERS] ? NULL : DatumGetJsonbP(run->values[RUN_HEADERS]);
+	if (!durable_workflow_find(turn->namespace, DatumGetTextPP(run->values[RUN_WORKFLOW]),
+							   DatumGetTextPP(run->values[RUN_VERSION]), &turn->workflow) ||
+		turn->workflow.body != NULL)
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("workflow \"%s\" is not an external one",
+					   TextDatumGetCString(run->values[RUN_WORKFLOW])),
+				errdetail("Its turns are executed in the database."),
+				errhint("Hand the turn back with durable.release()."));
+}
+
+/* The run without its history. NULL: it has ended. The active snapshot is a new one, and
+ * stays until the turn is applied. */
 static DurableTurn *
 load(int64 id, const DurableLease *lease, const DurableAfterStep *after)
 {
 	DurableTurn *turn = palloc0(sizeof(DurableTurn));
-	DurableRow	run;
-	bool		alive;
 
 	turn->context = CurrentMemoryContext;
 	turn->external = true;
 	turn->after = after;
 	turn->run = id;
 	turn->awaited_first = turn->awaited_last = turn->window_first = -1;
-	durable_snapshot_push();
-	alive = durable_run_read(id, &run) && !durable_run_has_ended(&run);
-	if (alive)
-	{
-		turn->run_id = DatumGetTextPP(run.values[RUN_RUN_ID]);
-		turn->namespace = DatumGetTextPP(run.values[RUN_NAMESPACE]);
-		turn->priority = DatumGetInt32(run.values[RUN_PRIORITY]);
-		turn->wakes = durable_lease_wakes(lease, id);
-		if (!run.nulls[RUN_FAN_NEXT])
-			turn->window_first = DatumGetInt32(run.values[RUN_FAN_FIRST]);
-		turn->history_end = after != NULL ? after->history_end : durable_checkpoints_end(id);
-		/* a run that was requeued starts again */
-		turn->started = !run.nulls[RUN_STARTED_AT] && durable_run_status(&run) != RUN_PENDING;
-		turn->headers = run.nulls[RUN_HEADERS] ? NULL : DatumGetJsonbP(run.values[RUN_HEADERS]);
-		if (!durable_workflow_find(turn->namespace, DatumGetTextPP(run.values[RUN_WORKFLOW]),
-								   DatumGetTextPP(run.values[RUN_VERSION]), &turn->workflow) ||
-			turn->workflow.body != NULL)
-			ereport(ERROR,
-					errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("workflow \"%s\" is not an external one",
-						   TextDatumGetCString(run.values[RUN_WORKFLOW])),
-					errdetail("Its turns are executed in the database."),
-					errhint("Hand the turn back with durable.release()."));
-	}
-	durable_snapshot_pop();
-	return alive ? turn : NULL;
+	turn->seen = palloc(sizeof(DurableRow));
+	if (!durable_run_read_lightly(id, turn->seen) || durable_run_has_ended(turn->seen))
+		return NULL;
+	fill_turn(turn, lease);
+	return turn;
 }
 
 static bool
@@ -510,7 +516,6 @@ place_commands(Decision *decision)
 
 	turn->space = Max(decision->space, 1);
 	turn->history = palloc_extended(sizeof(DurableCheckpoint) * turn->space, MCXT_ALLOC_HUGE);
-	durable_snapshot_push();
 	next = turn->history_end;
 	for (int i = 0; i < decision->npositions && decision->problem == NULL; i++)
 	{
@@ -523,7 +528,6 @@ place_commands(Decision *decision)
 		if (!left_out)
 			place(decision, command, &next);
 	}
-	durable_snapshot_pop();
 	await_fan(decision);
 }
 
@@ -776,11 +780,16 @@ decide_once(int64 run, const DurableLease *lease, Jsonb *json, const DurableAfte
 			DurableFresh *fresh)
 {
 	Decision	decision = {0};
+	DurableApplied result = APPLY_LOST;
 
-	if (!compose(&decision, run, lease, json, after))
-		return APPLY_LOST;
-	decision.turn->fresh = fresh;
-	return apply(&decision, lease);
+	durable_snapshot_push();
+	if (compose(&decision, run, lease, json, after))
+	{
+		decision.turn->fresh = fresh;
+		result = apply(&decision, lease);
+	}
+	durable_snapshot_pop();
+	return result;
 }
 
 void
@@ -789,8 +798,10 @@ durable_decide_prepare(int64 run, const DurableLease *lease, const DurableAfterS
 {
 	Decision	decision = {0};
 
+	durable_snapshot_push();
 	if (compose(&decision, run, lease, json, after))
 		durable_apply_prepare(decision.turn);
+	durable_snapshot_pop();
 }
 
 bool
@@ -836,22 +847,18 @@ is_same_step(const DurableRecord *record, const DurableCheckpoint *checkpoint)
 	return checkpoint->kind == KIND_LOCAL && durable_text_same(checkpoint->name, record->name);
 }
 
-static DurableApplied
-record_once(int64 run, const DurableLease *lease, const DurableRecord *record)
+/* The step at its position, whether it was recorded before or is now. */
+static void
+place_step(DurableTurn *turn, const DurableRecord *record)
 {
-	DurableTurn *turn = load(run, lease, NULL);
 	DurableCheckpoint *checkpoint = palloc0(sizeof(DurableCheckpoint));
 
-	if (turn == NULL)
-		return APPLY_LOST;
 	turn->history = checkpoint;
 	turn->nhistory = 1;
-	durable_snapshot_push();
 	/* pending: it had failed before the run was requeued */
-	if (!durable_checkpoint_find(run, record->seq, checkpoint) ||
+	if (!durable_checkpoint_find(turn->run, record->seq, checkpoint) ||
 		(is_same_step(record, checkpoint) && checkpoint->status == CHECKPOINT_PENDING))
 		fill_step(record, checkpoint);
-	durable_snapshot_pop();
 	if (!is_same_step(record, checkpoint))
 		ereport(ERROR,
 				errcode(ERRCODE_DURABLE_HISTORY),
@@ -863,7 +870,23 @@ record_once(int64 run, const DurableLease *lease, const DurableRecord *record)
 	if (record->seq >= turn->history_end + RECORD_AHEAD)
 		durable_error_value("seq", psprintf("The history ends at %d; it must be less than %d after that.",
 											turn->history_end, RECORD_AHEAD));
-	return durable_apply_step(turn, lease, DURABLE_ALL_POSITIONS);
+}
+
+static DurableApplied
+record_once(int64 run, const DurableLease *lease, const DurableRecord *record)
+{
+	DurableTurn *turn;
+	DurableApplied result = APPLY_LOST;
+
+	durable_snapshot_push();
+	turn = load(run, lease, NULL);
+	if (turn != NULL)
+	{
+		place_step(turn, record);
+		result = durable_apply_step(turn, lease, DURABLE_ALL_POSITIONS);
+	}
+	durable_snapshot_pop();
+	return result;
 }
 
 bool

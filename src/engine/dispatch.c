@@ -98,8 +98,8 @@ enlist(Dispatch *dispatch)
 									spec->priority, spec->namespace, spec->queue,
 									spec->gate);
 	else
-		durable_limiter_enlist(&dispatch->tables, spec->gate, dispatch->ids, dispatch->nids,
-							   spec->priority, spec->namespace, spec->queue);
+		durable_limiter_enlist_new(&dispatch->tables, spec->gate, dispatch->ids, dispatch->nids,
+								   spec->priority, spec->namespace, spec->queue);
 	dispatch->nids = 0;
 }
 

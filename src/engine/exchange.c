@@ -69,7 +69,8 @@ find_task(const DurableExchangeItem *item, DurableProbe *by_id, DurableProbe *by
 							 task);
 }
 
-/* What each item is about. One whose task is not there has no lease any more. */
+/* What each item is about. One whose task is not there has no lease any more. The run of a
+ * step is looked at, with its id, when it is locked. */
 static void
 find_tasks(DurableExchangeItem *items, int n)
 {
@@ -95,7 +96,7 @@ find_tasks(DurableExchangeItem *items, int n)
 		if (item->is_turn)
 			item->run = item->target.id;
 		else if (durable_task_is(&task, "step"))
-			(void) durable_run_number(DatumGetTextPP(task.values[TASK_RUN_ID]), &item->run);
+			(void) durable_run_number_supposed(DatumGetTextPP(task.values[TASK_RUN_ID]), &item->run);
 	}
 	durable_probe_close(&by_task_id);
 	durable_probe_close(&by_id);

@@ -204,6 +204,17 @@ durable_limiter_enlist(DurableTables *tables, const DurableLimitedBy *gate, cons
 }
 
 void
+durable_limiter_enlist_new(DurableTables *tables, const DurableLimitedBy *gate, const int64 *ids,
+						   int n, int32 priority, text *namespace, text *queue)
+{
+	if (gate == NULL && n == 1)
+		durable_ready_insert_new(durable_tables_get(tables, TABLE_READY), ids[0], priority,
+								 namespace, queue);
+	else
+		durable_limiter_enlist(tables, gate, ids, n, priority, namespace, queue);
+}
+
+void
 durable_limiter_wake(int64 limiter, int count)
 {
 	text	   *namespace;
@@ -246,6 +257,34 @@ durable_limiter_leave(DurableTables *tables, const DurableRow *task)
 	if (!task->nulls[TASK_LIMITER] || durable_task_is(task, "turn") ||
 		durable_task_was_replaced(task))
 		durable_limiter_leave_number(tables, DatumGetInt64(task->values[TASK_ID]));
+}
+
+/*
+ * A slot comes with the claim, so one that is the task's was in the table when the claim's
+ * lease was read, which was before anything was settled in this command. The table was empty
+ * after that: then none of the tasks that it settles has one, whoever has put something
+ * into it since.
+ */
+static bool
+none_is_held(void)
+{
+	static uint64 empty_in = 0;
+	MemoryContext context;
+	uint64		batch = durable_batch_current(&context);
+
+	if (batch != 0 && batch == empty_in)
+		return true;
+	if (!durable_table_is_unused(REL_LIMITER_SLOT))
+		return false;
+	empty_in = batch;
+	return true;
+}
+
+void
+durable_limiter_leave_settled(DurableTables *tables, const DurableRow *task)
+{
+	if (!none_is_held())
+		durable_limiter_leave(tables, task);
 }
 
 void

@@ -28,11 +28,18 @@ extern bool durable_limiter_use(text *namespace, text *name, int64 *id);
 extern void durable_limiter_enlist(DurableTables *tables, const DurableLimitedBy *gate,
 								   const int64 *ids, int n, int32 priority,
 								   text *namespace, text *queue);
+/* the same of tasks that are just being made, under numbers that nobody had */
+extern void durable_limiter_enlist_new(DurableTables *tables, const DurableLimitedBy *gate,
+									   const int64 *ids, int n, int32 priority,
+									   text *namespace, text *queue);
 
 /* The task has left its claim, or its step has been recorded: the slot that it may
  * hold is given back when the transaction commits. */
 extern void durable_limiter_leave(DurableTables *tables, const DurableRow *task);
 extern void durable_limiter_leave_number(DurableTables *tables, int64 id);
+/* The same for one whose claim is being settled, by a lease that the command has read at its
+ * beginning, or that was in nobody's hand since. */
+extern void durable_limiter_leave_settled(DurableTables *tables, const DurableRow *task);
 
 /* Those who wait for work in the queues of the limiter look when this commits. */
 extern void durable_limiter_wake(int64 limiter, int count);

@@ -128,6 +128,9 @@ durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now, i
 	if (spec->start_at > now)
 		durable_delayed_insert(durable_tables_get(&tables, TABLE_DELAYED), id, spec->start_at,
 							   spec->priority, workflow->namespace, workflow->queue, NULL);
+	else if (last_lease == 0)
+		durable_ready_insert_new(durable_tables_get(&tables, TABLE_READY), id,
+								 spec->priority, workflow->namespace, workflow->queue);
 	else
 		durable_ready_insert(durable_tables_get(&tables, TABLE_READY), id,
 							 spec->priority, workflow->namespace, workflow->queue);
@@ -141,18 +144,22 @@ durable_run_start(DurableRunSpec *spec)
 	DurableRow	row;
 	TimestampTz now;
 	int64		id;
-	bool		inserted;
+	bool		generated = spec->run_id == NULL;
+	bool		inserted = true;
 
 	if (!durable_start_check(spec))
 		return false;
 	/* after the wait, if there was one */
 	now = durable_clock_now();
 	id = durable_sequence_next(SEQ_TASK);
-	if (spec->run_id == NULL)
+	if (generated)
 		spec->run_id = durable_task_id_text(id, NULL);
 	fill_run(spec, id, now, &row);
 	durable_writer_open(&writer, REL_RUN);
-	inserted = durable_run_insert(&writer, &row);
+	if (generated)
+		durable_writer_insert(&writer, &row);
+	else
+		inserted = durable_run_insert(&writer, &row);
 	durable_writer_close(&writer);
 	if (inserted)
 	{
@@ -274,48 +281,68 @@ durable_run_wake(DurableRun *run)
 }
 
 static void
-leave_slot(const DurableRow *task)
+leave_slot(const DurableRow *task, bool settled)
 {
 	DurableTables tables;
 
 	durable_tables_init(&tables);
-	durable_limiter_leave(&tables, task);
+	if (settled)
+		durable_limiter_leave_settled(&tables, task);
+	else
+		durable_limiter_leave(&tables, task);
 	durable_tables_close(&tables);
+}
+
+/* This version of it; it is in no list. "settled": who decides has it in hand, or nobody. */
+static TM_Result
+delete_task(const DurableRow *task, bool settled)
+{
+	DurableWriter writer;
+	ItemPointerData tid = task->tid;
+	TM_Result	result;
+
+	durable_writer_open(&writer, REL_TASK);
+	result = durable_writer_delete(&writer, &tid, true);
+	durable_writer_close(&writer);
+	if (result == TM_Ok)
+	{
+		durable_timeout_ended(task);
+		leave_slot(task, settled);
+	}
+	return result;
 }
 
 /* Who executes it is interrupted when that commits. The task may go back to its queue
  * meanwhile, for that takes no lock of the run: then once more. */
+static TM_Result
+find_and_drop(int64 id, TimestampTz delayed_until, bool parked)
+{
+	DurableProbe by_id;
+	DurableRow	task;
+	TM_Result	result = TM_Deleted;
+
+	durable_task_open_by_id(&by_id, durable_snapshot_push());
+	if (durable_task_find_number(&by_id, id, &task))
+	{
+		if (!parked && !durable_outcome_unlist(&task, delayed_until))
+			durable_executing_interrupt(id);
+		result = delete_task(&task, false);
+	}
+	durable_probe_close(&by_id);
+	durable_snapshot_pop();
+	return result;
+}
+
 static void
 drop_task(int64 id, TimestampTz delayed_until, bool parked)
 {
-	TM_Result	result = TM_Updated;
+	TM_Result	result;
 
-	while (result == TM_Updated)
+	do
 	{
-		DurableProbe by_id;
-		DurableRow	task;
-
 		CHECK_FOR_INTERRUPTS();
-		result = TM_Deleted;
-		durable_task_open_by_id(&by_id, durable_snapshot_push());
-		if (durable_task_find_number(&by_id, id, &task))
-		{
-			DurableWriter writer;
-
-			if (!parked && !durable_outcome_unlist(&task, delayed_until))
-				durable_executing_interrupt(id);
-			durable_writer_open(&writer, REL_TASK);
-			result = durable_writer_delete(&writer, &task.tid, true);
-			durable_writer_close(&writer);
-			if (result == TM_Ok)
-			{
-				durable_timeout_ended(&task);
-				leave_slot(&task);
-			}
-		}
-		durable_probe_close(&by_id);
-		durable_snapshot_pop();
-	}
+		result = find_and_drop(id, delayed_until, parked);
+	} while (result == TM_Updated);
 }
 
 void
@@ -372,8 +399,20 @@ finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
 		durable_retention_note_end(id, DatumGetTimestampTz(row->values[RUN_FINISHED_AT]));
 	if (may_wait && status != RUN_COMPLETED)
 		durable_run_abandon(row);
-	drop_task(id, delayed_until, parked);
+	if (run->task == NULL || delete_task(run->task, true) != TM_Ok)
+		drop_task(id, delayed_until, parked);
 	durable_admission_leave(row);
+}
+
+/* Whoever records the first position sets the time of the start with it, under the run's
+ * lock (update_run() in apply.c), and nobody takes that back. So where the row has none,
+ * there is no history in any snapshot that sees it; nor can there be one in a newer
+ * snapshot, when the row is locked. */
+int
+durable_run_history_end(const DurableRow *run)
+{
+	return run->nulls[RUN_STARTED_AT] ? 0 :
+		durable_checkpoints_end(DatumGetInt64(run->values[RUN_ID]));
 }
 
 void
@@ -480,6 +519,7 @@ typedef struct Ending
 	DurableRun	runs[ENDING_MAX];
 	bool		open[ENDING_MAX];
 	text	   *namespace;
+	const DurableRow *seen;		/* the first one's, under a snapshot that is still active */
 } Ending;
 
 /* Who waits for one of them, whose row was read without a lock. false: somebody is
@@ -517,7 +557,7 @@ find_waiting(Ending *ending, const DurableRow *seen, bool wait)
 	if (ending->tokens[0] != NULL)
 		return true;
 	/* one that has handed over ends, too, unless it is gone */
-	if (durable_run_read(ending->ids[1], &row))
+	if (durable_run_read_lightly(ending->ids[1], &row))
 		return find_next(ending, 1, &row, wait);
 	ending->n = 1;
 	return true;
@@ -553,7 +593,8 @@ open_in_order(Ending *ending, bool wait)
 		if (next < 0)
 			break;
 		last = ending->ids[next];
-		result = durable_run_open(&ending->runs[next], last, wait);
+		result = next == 0 ? durable_run_open_seen(&ending->runs[0], ending->seen, wait) :
+			durable_run_open(&ending->runs[next], last, wait);
 		ending->open[next] = result == TM_Ok;
 		if (next > 0 && result != TM_WouldBlock)
 			result = TM_Ok;
@@ -601,20 +642,19 @@ pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *erro
 /* TM_Ok: ended. TM_WouldBlock: somebody holds what is needed (never when waiting).
  * Else it has ended before, is unknown, or the check refused. */
 static TM_Result
-end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRunCheck check,
-		void *arg, bool wait)
+end_run(const DurableRow *seen, DurableRunStatus status, void *output, void *error,
+		DurableRunCheck check, void *arg, bool wait)
 {
-	Ending		ending = {0};
+	Ending		ending = {.seen = seen};
 	DurableRun *run = &ending.runs[0];
-	DurableRow	seen;
 	TM_Result	result;
 
-	if (!durable_run_read(id, &seen) || durable_run_has_ended(&seen))
+	if (durable_run_has_ended(seen))
 		return TM_Deleted;
-	durable_run_refuse_own(DatumGetTextPP(seen.values[RUN_RUN_ID]));
-	ending.namespace = DatumGetTextPP(seen.values[RUN_NAMESPACE]);
-	ending.ids[0] = id;
-	if (!find_waiting(&ending, &seen, wait))
+	durable_run_refuse_own(DatumGetTextPP(seen->values[RUN_RUN_ID]));
+	ending.namespace = DatumGetTextPP(seen->values[RUN_NAMESPACE]);
+	ending.ids[0] = DatumGetInt64(seen->values[RUN_ID]);
+	if (!find_waiting(&ending, seen, wait))
 		return TM_WouldBlock;
 	result = open_in_order(&ending, wait);
 	if (result != TM_Ok)
@@ -633,26 +673,38 @@ end_run(int64 id, DurableRunStatus status, void *output, void *error, DurableRun
 }
 
 bool
-durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
-				DurableRunCheck check, void *arg)
+durable_run_end_seen(int64 id, const DurableRow *seen, DurableRunStatus status, void *output,
+					 void *error, bool cascade, DurableRunCheck check, void *arg)
 {
 	bool		ended;
+	DurableRow	row;
 
 	durable_snapshot_push();
-	ended = end_run(id, status, output, error, check, arg, true) == TM_Ok;
+	if (seen == NULL && durable_run_read_lightly(id, &row))
+		seen = &row;
+	ended = seen != NULL && end_run(seen, status, output, error, check, arg, true) == TM_Ok;
 	durable_snapshot_pop();
 	if (ended && cascade)
 		cancel_children(id);
 	return ended;
 }
 
+bool
+durable_run_end(int64 id, DurableRunStatus status, void *output, void *error, bool cascade,
+				DurableRunCheck check, void *arg)
+{
+	return durable_run_end_seen(id, NULL, status, output, error, cascade, check, arg);
+}
+
 TM_Result
 durable_run_die(int64 id, void *error)
 {
-	TM_Result	result;
+	TM_Result	result = TM_Deleted;
+	DurableRow	seen;
 
 	durable_snapshot_push();
-	result = end_run(id, RUN_DEAD, NULL, error, NULL, NULL, false);
+	if (durable_run_read_lightly(id, &seen))
+		result = end_run(&seen, RUN_DEAD, NULL, error, NULL, NULL, false);
 	durable_snapshot_pop();
 	return result == TM_WouldBlock ? TM_BeingModified : result;
 }
@@ -668,29 +720,51 @@ durable_run_is_awaited(text *namespace, text *run_id)
 	return durable_waiter_find(namespace, token, &waiting, &seq);
 }
 
+/* The run of that id, as durable_run_open(). *known: there is one. */
+static TM_Result
+open_by_id(DurableRun *run, text *run_id, bool wait, bool *known)
+{
+	int64		id;
+	TM_Result	result;
+
+	*known = durable_run_number_supposed(run_id, &id);
+	if (!*known)
+		return TM_Deleted;
+	result = durable_run_open(run, id, wait);
+	if (result == TM_Ok && !durable_text_same(DatumGetTextPP(run->row.values[RUN_RUN_ID]), run_id))
+	{
+		durable_run_close(run);
+		result = TM_Deleted;
+	}
+	if (result != TM_Deleted)
+		return result;
+	*known = durable_run_number(run_id, &id);
+	return *known ? durable_run_open(run, id, wait) : TM_Deleted;
+}
+
 TM_Result
 durable_run_step_ended(DurableTables *tables, DurableRow *task,
 					   const DurableOutcome *outcome, bool wait)
 {
 	DurableRun	run;
-	int64		id;
 	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
 	bool		failed = outcome->status != TASK_COMPLETED;
 	bool		changed = false;
+	bool		known;
 	TM_Result	result;
 
-	if (!durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &id))
+	/* another step of this run may have ended a moment ago, in this command */
+	CommandCounterIncrement();
+	durable_snapshot_push();
+	result = open_by_id(&run, DatumGetTextPP(task->values[TASK_RUN_ID]), wait, &known);
+	durable_snapshot_pop();
+	if (!known)
 	{
 		result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);
 		if (result == TM_Ok)
 			durable_limiter_leave(tables, task);
 		return result;
 	}
-	/* another step of this run may have ended a moment ago, in this command */
-	CommandCounterIncrement();
-	durable_snapshot_push();
-	result = durable_run_open(&run, id, wait);
-	durable_snapshot_pop();
 	if (result != TM_Ok)
 		return result == TM_WouldBlock ? TM_BeingModified : result;
 	result = durable_writer_delete(durable_tables_get(tables, TABLE_TASK), &task->tid, wait);

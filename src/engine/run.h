@@ -63,7 +63,7 @@ typedef struct DurableRunSpec
 extern bool durable_run_start(DurableRunSpec *spec);
 
 /* The task that stands for the run's turns, for its whole life. No lease up to
- * last_lease (0: none) ever holds it. */
+ * last_lease (0: none, the number is a new one) ever holds it. */
 extern void durable_run_insert_turn(const DurableRunSpec *spec, int64 id, TimestampTz now,
 									int64 last_lease);
 
@@ -83,6 +83,9 @@ extern void durable_run_awaits_nothing(DurableRow *row);
  * active snapshot newer than the lock. attempts is 0 where nothing counts them. */
 extern void durable_run_deliver(DurableRun *run, int seq, DurableCheckpointStatus status,
 								int attempts, Jsonb *output, Jsonb *error);
+
+/* One more than the last position of its history, under the active snapshot. */
+extern int	durable_run_history_end(const DurableRow *run);
 
 /* What it was waiting for need not come any more. */
 extern void durable_run_abandon(const DurableRow *row);
@@ -104,6 +107,11 @@ typedef bool (*DurableRunCheck) (DurableRun *run, void *arg);
  * are cancelled with it when "cascade". */
 extern bool durable_run_end(int64 id, DurableRunStatus status, void *output, void *error,
 							bool cascade, DurableRunCheck check, void *arg);
+/* The same; "seen" is its row as it was read under a snapshot that has been active since,
+ * payloads need not be in it, or NULL. */
+extern bool durable_run_end_seen(int64 id, const DurableRow *seen, DurableRunStatus status,
+								 void *output, void *error, bool cascade, DurableRunCheck check,
+								 void *arg);
 
 /* 55006 in a step of this run, whose own transaction would end it */
 extern void durable_run_refuse_own(text *run_id);

@@ -163,12 +163,12 @@ find_held(Settle *settle, const DurableTarget *target, DurableRow *task)
 		 durable_task_id_generated(target->task_id, &id) == task->nulls[TASK_TASK_ID]);
 }
 
-/* Whether the task is a step of a run. */
+/* Whether the task is a step of a run, by whose number it is put in order. */
 static bool
 comes_later(const DurableRow *task, DurableTarget *target)
 {
 	return durable_task_is(task, "step") &&
-		durable_run_number(DatumGetTextPP(task->values[TASK_RUN_ID]), &target->run);
+		durable_run_number_supposed(DatumGetTextPP(task->values[TASK_RUN_ID]), &target->run);
 }
 
 /* Looks again under a new snapshot as long as others change the task first. "alone":

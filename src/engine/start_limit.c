@@ -30,6 +30,7 @@
 #include "engine/start_limit.h"
 #include "store/quota.h"
 #include "store/singleton.h"
+#include "store/task.h"
 
 /* As names have. */
 #define KEY_MAX 255
@@ -447,10 +448,26 @@ read_keys_that_are_there(DurableRunSpec *spec)
 	spec->refusal = NULL;
 }
 
+/* A child may join a run with a generated id, but not take one that is still to come. */
+static bool
+takes_generated(DurableRunSpec *spec)
+{
+	int64		number;
+
+	if (spec->run_id == NULL || !durable_task_id_generated(spec->run_id, &number))
+		return false;
+	refuse(spec, ERRCODE_INVALID_PARAMETER_VALUE,
+		   psprintf("there is no run \"%s\"", text_to_cstring(spec->run_id)),
+		   pstrdup("Ids of \"~\" and a number are generated."), NULL);
+	return true;
+}
+
 bool
 durable_start_check(DurableRunSpec *spec)
 {
 	spec->singleton_key = spec->computed_key = NULL;
+	if (takes_generated(spec))
+		return false;
 	if (spec->for_failure)
 	{
 		read_keys_that_are_there(spec);

@@ -136,6 +136,7 @@ typedef struct DurableTurn
 
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
+	DurableRow *seen;			/* the run's, without payloads; the snapshot stays active */
 	const DurableAfterStep *after;	/* not of a turn that was claimed */
 	DurableFresh *fresh;		/* for the steps that it dispatches, or NULL */
 	DurableRow *task;			/* its task's row, once it is locked and if it is known */

@@ -209,18 +209,25 @@ durable_checkpoints_tail(int64 run, int max, Size bytes, int *n)
 }
 
 int
+durable_checkpoints_last(DurableProbe *probe, int64 run, DurableRow *row)
+{
+	Datum		key = Int64GetDatum(run);
+
+	durable_probe_open(probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 1);
+	if (!durable_probe_find_last(probe, &key, row))
+		return 0;
+	return Max(DatumGetInt32(row->values[CHECKPOINT_SEQ]) + 1, 0);
+}
+
+int
 durable_checkpoints_end(int64 run)
 {
 	DurableProbe probe;
 	DurableRow	row;
-	Datum		key = Int64GetDatum(run);
-	int			end = 0;
+	int			end = durable_checkpoints_last(&probe, run, &row);
 
-	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 1);
-	if (durable_probe_find_last(&probe, &key, &row))
-		end = DatumGetInt32(row.values[CHECKPOINT_SEQ]) + 1;
 	durable_probe_close(&probe);
-	return Max(end, 0);
+	return end;
 }
 
 bool
@@ -293,30 +300,36 @@ durable_checkpoint_write(DurableWriter *writer, int64 run, DurableCheckpoint *ch
 }
 
 void
+durable_checkpoint_settle_row(DurableRow *row, const DurableCheckpoint *outcome)
+{
+	DurableWriter writer;
+
+	if (!durable_text_is(DatumGetTextPP(row->values[CHECKPOINT_STATUS]),
+						 status_names[CHECKPOINT_PENDING]))
+		return;
+	durable_row_set(row, CHECKPOINT_STATUS,
+					CStringGetTextDatum(status_names[outcome->status]));
+	durable_row_set_pointer(row, CHECKPOINT_OUTPUT, outcome->output);
+	durable_row_set_pointer(row, CHECKPOINT_ERROR, outcome->error);
+	durable_row_set_null(row, CHECKPOINT_WAKE_AT);
+	set_time(row, CHECKPOINT_FINISHED_AT, outcome->finished_at);
+	if (outcome->attempts > 0)
+		durable_row_set(row, CHECKPOINT_ATTEMPTS, Int32GetDatum(outcome->attempts));
+	durable_writer_open(&writer, REL_CHECKPOINT);
+	if (durable_writer_update(&writer, row, true) != TM_Ok)
+		elog(ERROR, "a checkpoint was changed while its run was locked");
+	durable_writer_close(&writer);
+}
+
+void
 durable_checkpoint_settle(int64 run, const DurableCheckpoint *outcome)
 {
 	DurableProbe probe;
-	DurableWriter writer;
 	DurableRow	row;
 	Datum		keys[2] = {Int64GetDatum(run), Int32GetDatum(outcome->seq)};
 
 	durable_probe_open(&probe, REL_CHECKPOINT, IDX_CHECKPOINT_PKEY, GetActiveSnapshot(), 2);
-	if (durable_probe_find(&probe, keys, &row) &&
-		durable_text_is(DatumGetTextPP(row.values[CHECKPOINT_STATUS]),
-						status_names[CHECKPOINT_PENDING]))
-	{
-		durable_row_set(&row, CHECKPOINT_STATUS,
-						CStringGetTextDatum(status_names[outcome->status]));
-		durable_row_set_pointer(&row, CHECKPOINT_OUTPUT, outcome->output);
-		durable_row_set_pointer(&row, CHECKPOINT_ERROR, outcome->error);
-		durable_row_set_null(&row, CHECKPOINT_WAKE_AT);
-		set_time(&row, CHECKPOINT_FINISHED_AT, outcome->finished_at);
-		if (outcome->attempts > 0)
-			durable_row_set(&row, CHECKPOINT_ATTEMPTS, Int32GetDatum(outcome->attempts));
-		durable_writer_open(&writer, REL_CHECKPOINT);
-		if (durable_writer_update(&writer, &row, true) != TM_Ok)
-			elog(ERROR, "a checkpoint was changed while its run was locked");
-		durable_writer_close(&writer);
-	}
+	if (durable_probe_find(&probe, keys, &row))
+		durable_checkpoint_settle_row(&row, outcome);
 	durable_probe_close(&probe);
 }

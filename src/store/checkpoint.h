@@ -79,10 +79,15 @@ extern bool durable_checkpoint_is_pending(DurableProbe *probe, int64 run, int se
 extern DurableCheckpoint *durable_checkpoints_tail(int64 run, int max, Size bytes, int *n);
 /* One more than the last position of the body, or 0. */
 extern int	durable_checkpoints_end(int64 run);
+/* The same, with the row at the last position, if there is one. It holds until the probe,
+ * which this opens, is closed. */
+extern int	durable_checkpoints_last(DurableProbe *probe, int64 run, DurableRow *row);
 
 /* The row at outcome->seq, if it is pending, gets the status, output, error, time and,
  * unless it is 0, number of attempts of the outcome. The run is locked. */
 extern void durable_checkpoint_settle(int64 run, const DurableCheckpoint *outcome);
+/* … where that row is known: it was read since the run was locked. */
+extern void durable_checkpoint_settle_row(DurableRow *row, const DurableCheckpoint *outcome);
 
 /* Inserts or updates the row, as "stored" says. The run is locked. */
 extern void durable_checkpoint_write(DurableWriter *writer, int64 run,

@@ -100,6 +100,19 @@ durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
 		announce(namespace, queue, priority, id, id, 1);
 }
 
+/* Twice is an error, as with several: looking first, and inserting so that it can be taken
+ * back, costs as much as the insertion. */
+void
+durable_ready_insert_new(DurableWriter *writer, int64 id, int32 priority,
+						 text *namespace, text *queue)
+{
+	DurableRow	row;
+
+	fill_row(&row, id, priority, namespace, queue);
+	durable_writer_insert(writer, &row);
+	announce(namespace, queue, priority, id, id, 1);
+}
+
 void
 durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
 						  int32 priority, text *namespace, text *queue)

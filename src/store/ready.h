@@ -29,6 +29,9 @@ extern Oid	durable_queue_owner(const text *queue);
 
 extern void durable_ready_insert(DurableWriter *writer, int64 id, int32 priority,
 								 text *namespace, text *queue);
+/* the same of a task that is just being made, under a number that nobody had */
+extern void durable_ready_insert_new(DurableWriter *writer, int64 id, int32 priority,
+									 text *namespace, text *queue);
 /* all of one queue and priority */
 extern void durable_ready_insert_many(DurableWriter *writer, const int64 *ids, int n,
 									  int32 priority, text *namespace, text *queue);

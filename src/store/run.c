@@ -14,6 +14,7 @@
 
 #include "base/names.h"
 #include "store/run.h"
+#include "store/task.h"
 
 static const char *const status_names[] = {
 	[RUN_PENDING] = "pending",
@@ -88,6 +89,12 @@ durable_run_number(text *run_id, int64 *id)
 	return found;
 }
 
+bool
+durable_run_number_supposed(text *run_id, int64 *id)
+{
+	return durable_task_id_generated(run_id, id) || durable_run_number(run_id, id);
+}
+
 TM_Result
 durable_run_open(DurableRun *run, int64 id, bool wait)
 {
@@ -95,6 +102,7 @@ durable_run_open(DurableRun *run, int64 id, bool wait)
 	Datum		key = Int64GetDatum(id);
 	TM_Result	result = TM_Deleted;
 
+	run->task = NULL;
 	durable_writer_open(&run->writer, REL_RUN);
 	durable_probe_open(&probe, REL_RUN, IDX_RUN_PKEY, GetActiveSnapshot(), 1);
 	if (durable_probe_find(&probe, &key, &run->row))
@@ -103,6 +111,29 @@ durable_run_open(DurableRun *run, int64 id, bool wait)
 	if (result != TM_Ok)
 		durable_writer_close(&run->writer);
 	return result;
+}
+
+/*
+ * By its place instead of its number. The version that was read is still there, and
+ * nothing else can be in its place: whoever replaced it since committed after that
+ * snapshot, which is active and so keeps it from being pruned. Where its successors do
+ * not lead to a live version, the number is looked for.
+ */
+TM_Result
+durable_run_open_seen(DurableRun *run, const DurableRow *seen, bool wait)
+{
+	ItemPointerData tid = seen->tid;
+	TM_Result	result;
+
+	run->task = NULL;
+	durable_writer_open(&run->writer, REL_RUN);
+	result = durable_writer_lock(&run->writer, &tid, wait, false, &run->row);
+	if (result == TM_Ok && DatumGetInt64(run->row.values[RUN_ID]) != DatumGetInt64(seen->values[RUN_ID]))
+		elog(ERROR, "another run is in the place where one was read");
+	if (result != TM_Ok)
+		durable_writer_close(&run->writer);
+	return result == TM_Ok || result == TM_WouldBlock ? result :
+		durable_run_open(run, DatumGetInt64(seen->values[RUN_ID]), wait);
 }
 
 void
@@ -120,8 +151,15 @@ durable_run_close(DurableRun *run)
 	durable_writer_close(&run->writer);
 }
 
-bool
-durable_run_read(int64 id, DurableRow *row)
+static bool
+is_payload(int column)
+{
+	return column == RUN_TAGS || column == RUN_SEARCH_ATTRIBUTES || column == RUN_OUTPUT ||
+		column == RUN_ERROR || column == RUN_INPUT;
+}
+
+static bool
+read_row(int64 id, DurableRow *row, bool payloads)
 {
 	DurableProbe probe;
 	Datum		key = Int64GetDatum(id);
@@ -135,11 +173,27 @@ durable_run_read(int64 id, DurableRow *row)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		if (!row->nulls[i] && !att->attbyval)
+		if (row->nulls[i] || att->attbyval)
+			continue;
+		if (!payloads && is_payload(i))
+			durable_row_set_null(row, i);
+		else
 			row->values[i] = PointerGetDatum(PG_DETOAST_DATUM_COPY(row->values[i]));
 	}
 	durable_probe_close(&probe);
 	return found;
+}
+
+bool
+durable_run_read(int64 id, DurableRow *row)
+{
+	return read_row(id, row, true);
+}
+
+bool
+durable_run_read_lightly(int64 id, DurableRow *row)
+{
+	return read_row(id, row, false);
 }
 
 text *

@@ -77,6 +77,7 @@ typedef struct DurableRun
 {
 	DurableWriter writer;
 	DurableRow	row;
+	const DurableRow *task;		/* its turn's, which is in no list and was read since, or NULL */
 } DurableRun;
 
 extern const char *durable_run_status_name(DurableRunStatus status);
@@ -88,14 +89,21 @@ extern void durable_run_set_turn_state(DurableRow *row, DurableTurnState state);
 
 /* All need an active snapshot that sees the run. */
 extern bool durable_run_number(text *run_id, int64 *id);
+/* The same without a look where the id is a generated one: then the run of that number may
+ * be gone, and is this one only if its row has that id. */
+extern bool durable_run_number_supposed(text *run_id, int64 *id);
 
 /* Locks the newest version; closed again when that fails. */
 extern TM_Result durable_run_open(DurableRun *run, int64 id, bool wait);
+/* The same for one whose row was read under a snapshot that has been active since. */
+extern TM_Result durable_run_open_seen(DurableRun *run, const DurableRow *seen, bool wait);
 extern void durable_run_update(DurableRun *run);
 extern void durable_run_close(DurableRun *run);
 
 /* Reads without a lock, copied into the current memory context. */
 extern bool durable_run_read(int64 id, DurableRow *row);
+/* Without what may be large: tags, search attributes, input, output and error come as null. */
+extern bool durable_run_read_lightly(int64 id, DurableRow *row);
 
 /* The singleton key of a run, and its version; NULL: it has none. */
 extern text *durable_run_singleton_key(int64 id, text **version);

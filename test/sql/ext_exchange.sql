@@ -58,6 +58,57 @@ SELECT * FROM leftovers;
 TRUNCATE held;
 
 --
+-- a run whose id is a generated one
+--
+CREATE FUNCTION take_as(q text, id text, shown text) RETURNS SETOF text LANGUAGE sql AS $$ SELECT replace(take(q), id, shown) $$;
+SELECT durable.start('w') AS g \gset
+SELECT take_as('w', :'g', 'generated');
+SELECT give(item(:'g' || ' turn', jsonb_build_object('decision', call(0, 's'))));
+SELECT take_as('s', :'g', 'generated');
+SELECT give(item(:'g' || ' step', '{"output": 5}' || after(:'g' || ' turn', 1, '{"status": "completed", "output": "done"}')));
+SELECT status, turn, output, history FROM runs WHERE run_id = :'g';
+-- its step is settled without a decision, and among others
+SELECT durable.start('w') AS g \gset
+SELECT take_as('w', :'g', 'generated');
+SELECT give(item(:'g' || ' turn', jsonb_build_object('decision', '{"status": "continue", "commands": [{"type": "call", "seq": 0, "name": "s"}, {"type": "call", "seq": 1, "name": "s"}, {"type": "call", "seq": 2, "name": "s"}]}'::jsonb)));
+SELECT task_id AS s1, token FROM durable.claim('{s}', 1) \gset
+SELECT durable.complete(:'s1', :'token', '6');
+SELECT (array_agg(token))[1] AS token, array_agg(task_id) AS ids FROM durable.claim('{s}', 2) \gset
+SELECT count(*) FROM durable.complete_many(:'token', :'ids', '{7,8}');
+SELECT status, turn, history FROM runs WHERE run_id = :'g';
+SELECT durable.cancel(:'g');
+-- its row was deleted by hand: the result of its step is nobody's
+SELECT durable.start('w') AS g \gset
+SELECT take_as('w', :'g', 'generated');
+SELECT give(item(:'g' || ' turn', jsonb_build_object('decision', call(0, 's'))));
+SELECT take_as('s', :'g', 'generated');
+DELETE FROM durable.task WHERE kind = 'turn' AND run_id = :'g';
+DELETE FROM durable.checkpoint c USING durable.run r WHERE r.run_id = :'g' AND c.run = r.id;
+DELETE FROM durable.run WHERE run_id = :'g';
+SELECT give(item(:'g' || ' step', '{"output": 5}' || after(:'g' || ' turn', 1, '{"status": "completed", "output": "done"}')));
+SELECT * FROM leftovers;
+-- a child does not take an id that is still to be generated, and joins the run that has one
+TRUNCATE held;
+SELECT durable.start('w', NULL, 'joins');
+SELECT take('w');
+SELECT give(item('joins turn', '{"decision": {"status": "continue", "commands": [{"type": "start_child", "seq": 0, "workflow": "w", "child_id": "~99999"}]}}'));
+SELECT * FROM runs WHERE run_id IN ('joins', '~99999');
+SELECT error ->> 'message' AS message, error ->> 'code' AS code FROM durable.checkpoint WHERE name = 'child:~99999';
+SELECT durable.start('w') AS g \gset
+TRUNCATE held;
+SELECT replace(n, :'g', 'generated') FROM take('w') n;
+SELECT give(item('joins turn', jsonb_build_object('decision', jsonb_build_object('status', 'continue', 'commands',
+	jsonb_build_array(jsonb_build_object('type', 'start_child', 'seq', 1, 'workflow', 'w', 'child_id', :'g'))))));
+SELECT give(item(:'g' || ' turn', '{"decision": {"status": "completed", "output": 9}}'));
+SELECT status, turn, replace(history, :'g', 'generated') AS history FROM runs WHERE run_id = 'joins';
+SELECT durable.cancel('joins');
+SELECT * FROM leftovers;
+DROP FUNCTION take_as(text, text, text);
+DELETE FROM durable.checkpoint;
+DELETE FROM durable.run;
+TRUNCATE held;
+
+--
 -- everything that may be handed in, in any order, of several claims
 --
 SELECT durable.start('w', NULL, 'm1'), durable.start('w', NULL, 'm2'), durable.start('w', NULL, 'm3');
