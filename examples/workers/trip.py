@@ -197,12 +197,14 @@ def insure(input, task):
 
 
 if __name__ == "__main__":
+    sys.setswitchinterval(1e-5)     # its threads come in each other's way much more often than they would
     worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "chain_python": chain, "pair": pair, "odd": odd,
                                "unwind": unwind, "relay": relay, "load": load, "frozen": frozen},
                     handlers={"insure": insure, "echo_python": echo, "stay": stay, "odd": odd_result, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),
                     lease=float(os.environ.get("LEASE", "30")), poll=0.5,
                     history=int(os.environ["HISTORY"]) if "HISTORY" in os.environ else None)
+    worker.pace = int(os.environ.get("PACE", "0"))     # as if tasks had been quick
     signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
     worker.start()
     worker.stopping.wait()

@@ -57,7 +57,7 @@ class Lost(BaseException):
 
 
 class Unrecorded(BaseException):
-    """The connection failed where a local step was to be recorded: another turn may do better."""
+    """The connection failed where a local step was to be recorded, or may have been: another turn knows better."""
 
 
 class TurnNeeded(BaseException):
@@ -96,7 +96,7 @@ def as_recorded(value):
 
 def can_not_be_taken(error):
     """No JSON, or too large, or with a character that jsonb has not."""
-    return isinstance(error, (TypeError, ValueError)) or (getattr(error, "pgcode", None) or "")[:2] in ("22", "54")
+    return not isinstance(error, psycopg2.Error) or (error.pgcode or "")[:2] in ("22", "54")
 
 
 # ------------------------------------------------------------------- a turn --
@@ -115,7 +115,7 @@ class Context:
         self._undos = []        # (name, function), the newest last
         self.commands = []
         self.await_all = None
-        self.blocked_on = None  # the only command that a turn which has ended waits for
+        self.blocked_on, self.blocked_at = None, None   # the only command that a turn which has ended waits for; since when
         self.run_id, self.namespace, self.headers = task["run_id"], task["namespace"], task["headers"] or {}
 
     def after(self, output):
@@ -179,7 +179,7 @@ class Context:
         if pending:
             if len(pending) > 1 and max(handles) - min(handles) == len(handles) - 1:
                 self.await_all = [min(handles), max(handles)]
-            self.blocked_on = self._open[pending[0]] if len(pending) == 1 else None
+            self.blocked_on, self.blocked_at = self._open[pending[0]] if len(pending) == 1 else None, time.monotonic()
             self._end_turn(handles)
         return [self._outcome(self._history[handle]) for handle in handles]
 
@@ -575,7 +575,7 @@ class Worker:
             try:
                 tasks = self._hand_in(batch, room) if batch else self._wait_and_claim(room)
                 failures = 0
-            except psycopg2.Error as error:
+            except Exception as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
                 self.stopped.wait(min(0.1 * 2 ** failures, 10))
                 failures += 1
@@ -600,7 +600,7 @@ class Worker:
         """All of it in one call, which brings the next tasks. Raises what may be over the next time."""
         try:
             return self._exchange(batch, room)
-        except (psycopg2.Error, TypeError, ValueError) as error:
+        except Exception as error:
             if isinstance(error, psycopg2.Error) and self._is_disconnected():
                 raise
             if len(batch) > 1:      # one of them may be in the way of the others
@@ -703,7 +703,9 @@ class Worker:
             elif call and call["type"] == "call" and call["name"] in self.handlers and call.get("queue", call["name"]) in self.step_queues \
                     and not getattr(self.handlers[call["name"]], "transaction", False):
                 self.warm[ctx.run_id] = ctx
-                if len(self.warm) > self.keep_runs:
+                self.warm.move_to_end(ctx.run_id)
+                # another worker may have the step
+                while self.warm and (len(self.warm) > self.keep_runs or next(iter(self.warm.values())).blocked_at < ctx.blocked_at - self.lease):
                     self.warm.popitem(last=False)
 
     def _decide_after(self, task, output):
@@ -770,7 +772,7 @@ class Worker:
                               task["task_id"], task["token"], seq, name, None if error else self._json(output),
                               self._json(error), self._json(input), attempts, started)
         except psycopg2.Error as cause:
-            if (cause.pgcode or "")[:2] in ("22", "54"):
+            if can_not_be_taken(cause):
                 raise
             raise Unrecorded from cause
         if not kept:
@@ -790,6 +792,8 @@ class Worker:
                 kept, = cursor.fetchone()
                 cursor.execute("COMMIT" if kept else "ROLLBACK")
         except Exception as error:
+            if self._is_disconnected():
+                raise Unrecorded from error
             with connection.cursor() as cursor:
                 cursor.execute("ROLLBACK")
             failure = error
