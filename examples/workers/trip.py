@@ -93,6 +93,12 @@ def chain(ctx, input):
     return {"said": said, "aside": ctx.wait_all([aside])[0], "refused": refused}
 
 
+def hop(ctx, n):
+    said = ctx.step("echo_python", {"n": n})
+    ctx.side_effect(lambda: "hopped")
+    return said
+
+
 # What the body sees of a result must be the same before it is stored and after. A local step
 # needs a turn that is claimed, with the history that the database has.
 def odd(ctx, what):
@@ -198,7 +204,7 @@ def insure(input, task):
 
 if __name__ == "__main__":
     sys.setswitchinterval(1e-5)     # its threads come in each other's way much more often than they would
-    worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "chain_python": chain, "pair": pair, "odd": odd,
+    worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "chain_python": chain, "pair": pair, "hop": hop, "odd": odd,
                                "unwind": unwind, "relay": relay, "load": load, "frozen": frozen},
                     handlers={"insure": insure, "echo_python": echo, "stay": stay, "odd": odd_result, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),

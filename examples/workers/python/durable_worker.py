@@ -384,7 +384,8 @@ class Worker:
     def __init__(self, dsn="", workflows=None, handlers=None, queues=None, namespace=None, name=None, concurrency=4, prefetch=None,
                  lease=30.0, poll=2.0, history=None, keep_runs=1000, capabilities=None, announce=10.0):
         self.dsn, self.namespace, self.concurrency, self.lease, self.poll = dsn, namespace, concurrency, lease, poll
-        self.prefetch = prefetch or 48 * concurrency
+        # as many runs again may be warm, so none of them is given up
+        self.prefetch = prefetch or max(concurrency, min(48 * concurrency, keep_runs // 2))
         self.workflows, self.handlers = workflows or {}, handlers or {}
         self.workflow_names = sorted({key.split("@")[0] for key in self.workflows})
         self.queues = queues or sorted({*self.workflow_names, *self.handlers})
@@ -557,13 +558,17 @@ class Worker:
         wanted = self.concurrency + 2 * self.pace - len(self.waiting) - self.working
         return max(0, min(wanted, self.prefetch - len(self.held)) - self.asked)
 
+    def _is_full(self):
+        """What was begun goes on before more is begun, if there is any of it."""
+        return 2 * len(self.warm) >= min(self.prefetch, self.keep_runs) and not self.broad
+
     def _exchange_on(self):
         """Hands in whatever is done; when nothing is, one thread at a time waits for work."""
         failures = 0
         while True:
             with self.mutex:
                 self.to_exchange.wait_for(lambda: self.stopped.is_set() or (self.outbox and self.flights < FLIGHTS) or (
-                    not self.outbox and not self.flights and not self.polling and self._room() > 0))
+                    not self.outbox and not self.flights and not self.polling and not self.waiting and self._room() > 0))
                 if self.stopped.is_set():
                     return self._close()
                 batch, self.outbox = self.outbox, []
@@ -573,7 +578,7 @@ class Worker:
                 self.polling = self.polling or not batch
             tasks = None
             try:
-                tasks = self._hand_in(batch, room) if batch else self._wait_and_claim(room)
+                tasks = self._hand_in(batch, room) if batch or self._is_full() else self._wait_and_claim(room)
                 failures = 0
             except Exception as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
@@ -625,8 +630,7 @@ class Worker:
         return {"decision": {"status": "failed", "error": error}} if task["kind"] == "turn" else {"error": {**error, "retryable": False}}
 
     def _exchange(self, batch, room):
-        # what was begun goes on before more is begun, if there is any of it
-        narrow = 2 * len(self.warm) >= min(self.prefetch, self.keep_runs) and not self.broad
+        narrow = self._is_full()
         begun = time.monotonic()
         results, tasks = self._row(
             "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
