@@ -90,8 +90,13 @@ def without_none(**fields):
 
 def as_recorded(value):
     """What the database will give back for it: jsonb has shorter keys first, no exponents, and no negative zero."""
-    return json.loads(json.dumps(value), parse_float=lambda text: int(decimal.Decimal(text)) if "e+" in text else float(text) + 0.0,
-                      object_pairs_hook=lambda pairs: dict(sorted(pairs, key=lambda pair: (len(pair[0].encode()), pair[0].encode()))))
+    def number(text):
+        return int(decimal.Decimal(text)) if "e+" in text else float(text) + 0.0
+
+    def members(pairs):
+        return dict(sorted(pairs, key=lambda pair: (len(pair[0].encode("utf-8", "surrogatepass")), pair[0])))
+
+    return json.loads(json.dumps(value), parse_float=number, object_pairs_hook=members)
 
 
 def can_not_be_taken(error):
@@ -161,9 +166,9 @@ class Context:
         seq, recorded = self._take(kind, name)
         if recorded:
             return recorded.get("output")
-        self.commands.append({**command, "seq": seq})
         output = command.get("value", command.get("output"))
         self._know(seq, kind, name, output)
+        self.commands.append({**command, "seq": seq})
         return output
 
     def _ask(self, kind, name, command):
