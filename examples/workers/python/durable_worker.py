@@ -791,8 +791,8 @@ class Worker:
         return output
 
     def step_in_transaction(self, task, seq, name, input, function):
-        connection = self._connection()
         try:
+            connection = self._connection()
             with connection.cursor() as cursor:
                 cursor.execute("BEGIN")
                 output = function(cursor, input)
