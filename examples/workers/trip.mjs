@@ -61,6 +61,31 @@ async function retreat(ctx, input) {
   return 'never comes here';
 }
 
+// Steps one after the other, which this worker serves itself.
+async function chain(ctx) {
+  ctx.now();
+  const said = [];
+  for (let n = 0; n < 3; n++) {
+    said.push(await ctx.step('echo_node', { n }, { retries: 2, backoffMs: 1 }));
+    ctx.sideEffect(() => 'chosen');
+    ctx.log('info', 'said', said[n]);
+  }
+  await ctx.localStep('here', () => 'here');
+  said.push(await ctx.step('echo_node', { n: 3 }));
+  ctx.sideEffect(() => 'chosen');
+  ctx.setEvent('state', 'said');
+  const aside = ctx.stepAsync('square', 7);
+  let refused;
+  try {
+    await ctx.step('insure', { age: 200 });
+  } catch (error) {
+    if (error.code !== '22003') throw error;
+    refused = error.message;
+  }
+  said.push(await ctx.step('echo_node', { n: 4 }));
+  return { said, aside: await ctx.await(aside), refused };
+}
+
 // To be killed while it undoes.
 async function unwind(ctx) {
   ctx.compensate('undo', { run: ctx.runId, what: 'first' });
@@ -84,6 +109,15 @@ async function frozen(ctx) {
   return { by, step };
 }
 
+// The second step is long enough to be killed or frozen in it. Who decides what follows says so.
+async function pair(ctx) {
+  const first = await ctx.step('stay', { long: false });
+  ctx.sideEffect(() => 'node');
+  const second = await ctx.step('stay', { long: true });
+  ctx.sideEffect(() => 'node');
+  return [first, second];
+}
+
 // Something that is written once, whatever becomes of the workers.
 async function load(ctx, input) {
   await ctx.transaction('book', async (client) => {
@@ -91,17 +125,24 @@ async function load(ctx, input) {
   });
   const [a, b] = await Promise.all([ctx.step('double', input.n), ctx.step('charge', { total: input.n }, { retries: 3 })]);
   await ctx.sleep(1);
+  await ctx.step('double', a);
+  ctx.sideEffect(() => 'node');
   await ctx.step('ship', { n: input.n });
   return { a, b };
 }
 
 const worker = new Worker({
-  workflows: { trip_node: trip, retreat_node: retreat, unwind, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
+  workflows: { trip_node: trip, retreat_node: retreat, chain_node: chain, pair, unwind, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
   handlers: {
     charge: async (price, task) => {
       if (task.attempt === 1) throw Object.assign(new Error('the card reader is busy'), { code: '55006' });
       return { paid: price.total };
     },
+    echo_node: async ({ n }, task) => {
+      if (n === 1 && task.attempt === 1) throw Object.assign(new Error('once more'), { code: '55006' });
+      return { said: n };
+    },
+    stay: async ({ long }) => { await new Promise((resolve) => { setTimeout(resolve, long ? Number(process.env.WORK_MS ?? 0) : 0); }); return 'node'; },
     double: async (n) => n * 2,
     ship: inTransaction(async (client, { n }, task) => {
       await client.query('INSERT INTO trip.shipped VALUES ($1, $2)', [task.run_id, n]);

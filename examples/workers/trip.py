@@ -69,6 +69,54 @@ def retreat(ctx, input):
     return "never comes here"
 
 
+# Steps one after the other, which this worker serves itself.
+def chain(ctx, input):
+    ctx.now()
+    said = []
+    for n in range(3):
+        said.append(ctx.step("echo_python", {"n": n}, retries=2, backoff_ms=1))
+        ctx.side_effect(lambda: "chosen")
+        ctx.log("info", "said", said[n])
+    ctx.local_step("here", lambda i: "here")
+    said.append(ctx.step("echo_python", {"n": 3}))
+    ctx.side_effect(lambda: "chosen")
+    ctx.set_event("state", "said")
+    aside = ctx.step_async("square", 7)
+    refused = None
+    try:
+        ctx.step("insure", {"age": 200})
+    except StepFailed as error:
+        if error.code != "22003":
+            raise
+        refused = str(error)
+    said.append(ctx.step("echo_python", {"n": 4}))
+    return {"said": said, "aside": ctx.wait_all([aside])[0], "refused": refused}
+
+
+def hop(ctx, n):
+    said = ctx.step("echo_python", {"n": n})
+    ctx.side_effect(lambda: "hopped")
+    return said
+
+
+# What the body sees of a result must be the same before it is stored and after. A local step
+# needs a turn that is claimed, with the history that the database has.
+def odd(ctx, what):
+    value = ctx.step("odd", what)
+    if what == "body":
+        return chr(0)
+    before = ctx.side_effect(lambda: repr(value))
+    ctx.step("odd", "none")
+    ctx.local_step("turn", lambda i: None)
+    return {"before": before, "after": repr(value)}
+
+
+def odd_result(what, task):
+    return {"keys": {"longer": {"b": 1, "a": [2]}, "b": 3, "a": None, "Zé": "é"},
+            "numbers": [1e16, 1.25e20, 1e-7, -0.0, 0.0, 1.0, 1.10, 2 ** 70, 1.7976931348623157e308, 5e-324, True],
+            "nul": chr(0), "set": {1}, "nan": float("nan")}.get(what)
+
+
 class Nothing(Exception):
     code = "P0001"
 
@@ -100,12 +148,27 @@ def frozen(ctx, input):
     return {"by": by, "step": ctx.step("slow")}
 
 
+# The second step is long enough to be killed or frozen in it. Who decides what follows says so.
+def pair(ctx, input):
+    first = ctx.step("stay", {"long": False})
+    ctx.side_effect(lambda: "python")
+    second = ctx.step("stay", {"long": True})
+    ctx.side_effect(lambda: "python")
+    return [first, second]
+
+
+def stay(input, task):
+    return work() if input["long"] else "python"
+
+
 # Something that is written once, whatever becomes of the workers.
 def load(ctx, input):
     ctx.transaction("book", lambda cursor, i: cursor.execute("INSERT INTO trip.booked VALUES (%s, %s)", [ctx.run_id, input["n"]]))
     handles = [ctx.step_async("double", input["n"]), ctx.step_async("charge", {"total": input["n"]}, retries=3)]
     a, b = ctx.wait_all(handles)
     ctx.sleep(1)
+    ctx.step("double", a)
+    ctx.side_effect(lambda: "python")
     ctx.step("ship", {"n": input["n"]})
     return {"a": a, "b": b}
 
@@ -120,6 +183,16 @@ class Refused(Exception):
     retryable = False
 
 
+class Busy(Exception):
+    code = "55006"
+
+
+def echo(input, task):
+    if input["n"] == 1 and task["attempt"] == 1:
+        raise Busy("once more")
+    return {"said": input["n"]}
+
+
 def patience(input, task):
     while not task.get("lost"):
         time.sleep(0.05)
@@ -130,11 +203,14 @@ def insure(input, task):
 
 
 if __name__ == "__main__":
-    worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "unwind": unwind, "relay": relay, "load": load, "frozen": frozen},
-                    handlers={"insure": insure, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
+    sys.setswitchinterval(1e-5)     # its threads come in each other's way much more often than they would
+    worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "chain_python": chain, "pair": pair, "hop": hop, "odd": odd,
+                               "unwind": unwind, "relay": relay, "load": load, "frozen": frozen},
+                    handlers={"insure": insure, "echo_python": echo, "stay": stay, "odd": odd_result, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),
                     lease=float(os.environ.get("LEASE", "30")), poll=0.5,
                     history=int(os.environ["HISTORY"]) if "HISTORY" in os.environ else None)
+    worker.pace = int(os.environ.get("PACE", "0"))     # as if tasks had been quick
     signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
     worker.start()
     worker.stopping.wait()

@@ -120,6 +120,45 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 SELECT durable.register_workflow('retreat_sql', 'trip.retreat');
 
+-- steps one after the other
+CREATE SEQUENCE trip.echoes;
+CREATE FUNCTION trip.echo(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	IF i = '{"n": 1}' AND nextval('trip.echoes') = 1 THEN
+		RAISE 'once more' USING ERRCODE = '55006';
+	END IF;
+	RETURN jsonb_build_object('said', i -> 'n');
+END $$;
+SELECT durable.register_handler('echo_sql', 'trip.echo');
+CREATE FUNCTION trip.here(i jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT '"here"'::jsonb $$;
+
+CREATE FUNCTION trip.chain(i jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	said jsonb[];
+	aside int;
+	refused text;
+BEGIN
+	PERFORM durable.now();
+	FOR n IN 0 .. 2 LOOP
+		said := said || durable.step('echo_sql', jsonb_build_object('n', n), retries => 2, backoff => '1 ms');
+		PERFORM durable.side_effect('trip.choose');
+		PERFORM durable.log('info', 'said', said[n + 1]);
+	END LOOP;
+	PERFORM durable.local_step('trip.here', NULL, name => 'here');
+	said := said || durable.step('echo_sql', '{"n": 3}');
+	PERFORM durable.side_effect('trip.choose');
+	PERFORM durable.set_event('state', '"said"');
+	aside := durable.step_async('square', '7');
+	BEGIN
+		PERFORM durable.step('insure', '{"age": 200}');
+	EXCEPTION WHEN SQLSTATE '22003' THEN
+		refused := SQLERRM;
+	END;
+	said := said || durable.step('echo_sql', '{"n": 4}');
+	RETURN jsonb_build_object('said', to_jsonb(said), 'aside', durable.await(aside), 'refused', refused);
+END $$;
+SELECT durable.register_workflow('chain_sql', 'trip.chain');
+
 CREATE FUNCTION trip.leg(i jsonb) RETURNS jsonb LANGUAGE sql AS $$
 	SELECT jsonb_build_object('by', 'taxi', 'to', i -> 'to')
 $$;
@@ -127,7 +166,8 @@ SELECT durable.register_workflow('leg', 'trip.leg');
 
 SELECT durable.register_workflow('retreat_node'), durable.register_workflow('retreat_python'), durable.register_workflow('unwind'),
 	durable.register_workflow('trip_node'), durable.register_workflow('trip_python'), durable.register_workflow('relay'),
-	durable.register_workflow('load'), durable.register_workflow('frozen'),
+	durable.register_workflow('chain_node'), durable.register_workflow('chain_python'), durable.register_workflow('pair'),
+	durable.register_workflow('odd'), durable.register_workflow('hop'), durable.register_workflow('load'), durable.register_workflow('frozen'),
 	durable.register_workflow('two', version => '1'), durable.register_workflow('two', version => '2');
 CREATE TABLE trip.booked (run text, n int);
 CREATE TABLE trip.shipped (run text, n int);

@@ -8,8 +8,9 @@ The database keeps all state; docs/external-workers.md has the protocol.
 
 A workflow is a function of (ctx, input). It is called again from its beginning in each
 turn; what ctx's functions gave before, they give again. So take time, chance and ids
-from ctx, and do the work in steps. Each of `concurrency` threads has a connection of its
-own and executes one turn or step at a time.
+from ctx, and do the work in steps. Each of `concurrency` threads executes one turn or step
+at a time, and has a connection of its own once a local step needs it. Three more threads hand in
+what is done, by the batch, and claim in the same call.
 
 What a step did is undone by another step, with ctx.compensate(): when the body raises, the
 undos are executed in reverse order, each recorded at the next position, and then the
@@ -20,6 +21,7 @@ Needs psycopg2 (Debian: python3-psycopg2).
 
 import collections
 import datetime
+import decimal
 import json
 import os
 import random
@@ -32,6 +34,7 @@ import uuid
 import psycopg2
 import psycopg2.extras
 
+FLIGHTS = 2     # calls that hand in and claim, at once: while the server is at one the next is filled
 EPOCH_2000_US = 946684800000000
 
 
@@ -54,7 +57,11 @@ class Lost(BaseException):
 
 
 class Unrecorded(BaseException):
-    """The connection failed where a local step was to be recorded: another turn may do better."""
+    """The connection failed where a local step was to be recorded, or may have been: another turn knows better."""
+
+
+class TurnNeeded(BaseException):
+    """The body has come to a local step, and no turn is claimed that it could be recorded with."""
 
 
 class RunFailed(BaseException):
@@ -69,6 +76,8 @@ def error_json(error):
     if isinstance(error, StepFailed):
         return {**error.error, "message": str(error)}
     result = {"message": str(error) or type(error).__name__}
+    if isinstance(error, psycopg2.Error) and error.pgcode:
+        result = {"message": error.diag.message_primary, "code": error.pgcode}
     for key in ("code", "detail", "details", "retryable"):
         if getattr(error, key, None) is not None:
             result[key] = getattr(error, key)
@@ -79,24 +88,57 @@ def without_none(**fields):
     return {key: value for key, value in fields.items() if value is not None}
 
 
+def as_recorded(value):
+    """What the database will give back for it: jsonb has shorter keys first, no exponents, and no negative zero."""
+    def number(text):
+        return int(decimal.Decimal(text)) if "e+" in text else float(text) + 0.0
+
+    def members(pairs):
+        return dict(sorted(pairs, key=lambda pair: (len(pair[0].encode("utf-8", "surrogatepass")), pair[0])))
+
+    return json.loads(json.dumps(value), parse_float=number, object_pairs_hook=members)
+
+
+def can_not_be_taken(error):
+    """No JSON, or too large, or with a character that jsonb has not."""
+    return not isinstance(error, psycopg2.Error) or (error.pgcode or "")[:2] in ("22", "54")
+
+
 # ------------------------------------------------------------------- a turn --
 
 
 class Context:
     """What a body sees. Each function but log() takes one position of the history."""
 
-    def __init__(self, worker, connection, task, history):
-        self._worker, self._connection, self._task, self._history = worker, connection, task, history
+    def __init__(self, worker, task, history):
+        self._worker, self._task, self._history = worker, task, history
         self._next = 0
         self._end = task["input"]["history_end"]
         self._started = time.monotonic()
+        self._claimed = True
         self._open = {}         # handle -> its command, while pending
         self._undos = []        # (name, function), the newest last
         self.commands = []
         self.await_all = None
+        self.blocked_on, self.blocked_at = None, None   # the only command that a turn which has ended waits for; since when
         self.run_id, self.namespace, self.headers = task["run_id"], task["namespace"], task["headers"] or {}
 
+    def after(self, output):
+        """The same turn once more, with what it has recorded and the result of the step that it was blocked on."""
+        self._know(self.blocked_on["seq"], "step", self.blocked_on["name"], output)
+        ctx = Context(self._worker, self._task, self._history)
+        ctx._end, ctx._started, ctx._claimed = self.end, self._started, False
+        return ctx
+
+    @property
+    def end(self):
+        """How long the history is after this turn."""
+        return max(self._end, self._next)
+
     # ---- the history
+
+    def _know(self, seq, kind, name, output, status="completed"):
+        self._history[seq] = {"seq": seq, "kind": kind, "name": name, "status": status, "output": as_recorded(output)}
 
     def _take(self, kind, name):
         """The next position, and what the history has there."""
@@ -124,8 +166,10 @@ class Context:
         seq, recorded = self._take(kind, name)
         if recorded:
             return recorded.get("output")
+        output = command.get("value", command.get("output"))
+        self._know(seq, kind, name, output)
         self.commands.append({**command, "seq": seq})
-        return command.get("value", command.get("output"))
+        return output
 
     def _ask(self, kind, name, command):
         """Something with an outcome; its handle. It is waited for in _wait()."""
@@ -140,6 +184,7 @@ class Context:
         if pending:
             if len(pending) > 1 and max(handles) - min(handles) == len(handles) - 1:
                 self.await_all = [min(handles), max(handles)]
+            self.blocked_on, self.blocked_at = self._open[pending[0]] if len(pending) == 1 else None, time.monotonic()
             self._end_turn(handles)
         return [self._outcome(self._history[handle]) for handle in handles]
 
@@ -183,6 +228,7 @@ class Context:
         if ended is None:
             self._end_turn(handles)
         self.commands.append({"type": "await_any", "seq": seq, "handle": ended})
+        self._know(seq, "value", "await_any", ended)
         return ended
 
     def step_all(self, name, inputs, mode="wait_all", max_in_flight=None, **options):
@@ -203,6 +249,9 @@ class Context:
                                 **without_none(max_in_flight=max_in_flight), **self._options(**options)})
         if pending:
             self.commands.append({"type": "call_off", "seq": first, "name": name, "count": len(inputs)})
+            for seq, step in enumerate(steps, first):
+                if step["status"] == "pending":
+                    self._know(seq, "step", name, None, status="cancelled")
         if mode == "settled":
             return [{"status": "completed", "value": step.get("output")} if step["status"] == "completed" else
                     {"status": "failed", "error": step.get("error")} for step in steps]
@@ -212,26 +261,27 @@ class Context:
 
     def side_effect(self, function):
         """What the function gives, recorded with the turn: for what a body may not decide by itself."""
-        seq, recorded = self._take("local", "sideEffect")
-        if recorded:
-            return self._outcome(recorded)
-        output = function()
-        self.commands.append({"type": "record_step", "seq": seq, "name": "sideEffect", "output": output})
-        return output
+        if self._next in self._history:
+            return self._outcome(self._take("local", "sideEffect")[1])
+        return self._record("local", "sideEffect", {"type": "record_step", "name": "sideEffect", "output": function()})
 
     def local_step(self, name, function, input=None, retries=1, backoff_ms=0):
         """Run a function here. It is recorded before the turn ends, and may run again if that fails."""
-        seq, recorded = self._take("local", name)
-        if recorded and recorded["status"] != "pending":
-            return self._outcome(recorded)
-        return self._worker.local_step(self._connection, self._task, seq, name, input, function, retries, backoff_ms)
+        return self._local(name, lambda seq: self._worker.local_step(self._task, seq, name, input, function, retries, backoff_ms))
 
     def transaction(self, name, function, input=None):
         """A local step exactly once: what it writes with the cursor is committed with its record."""
+        return self._local(name, lambda seq: self._worker.step_in_transaction(self._task, seq, name, input, function))
+
+    def _local(self, name, execute):
         seq, recorded = self._take("local", name)
         if recorded and recorded["status"] != "pending":
             return self._outcome(recorded)
-        return self._worker.step_in_transaction(self._connection, self._task, seq, name, input, function)
+        if not self._claimed:
+            raise TurnNeeded
+        output = execute(seq)
+        self._know(seq, "local", name, output)
+        return output
 
     def sleep(self, ms):
         self._wait([self._ask("sleep", "sleep", {"type": "sleep", "ms": ms})])
@@ -330,36 +380,51 @@ def in_transaction(handler):
 class Worker:
     """workflows: name, or name@version -> body(ctx, input); handlers: name of a step or task -> function(input, task).
 
+    concurrency: bodies and handlers at once; prefetch: tasks that are claimed at most while they are quick.
     history: turns come with that many checkpoints, and the worker keeps the histories of the
     last runs; needs the privilege read. None: with all of them. capabilities: what steps and
     workflows may require of this worker; None: what a worker of protocol 1 can do.
     """
 
-    def __init__(self, dsn="", workflows=None, handlers=None, queues=None, namespace=None, name=None,
-                 concurrency=4, lease=30.0, poll=2.0, history=None, keep_runs=1000, capabilities=None, announce=10.0):
+    def __init__(self, dsn="", workflows=None, handlers=None, queues=None, namespace=None, name=None, concurrency=4, prefetch=None,
+                 lease=30.0, poll=2.0, history=None, keep_runs=1000, capabilities=None, announce=10.0):
         self.dsn, self.namespace, self.concurrency, self.lease, self.poll = dsn, namespace, concurrency, lease, poll
+        # as many runs again may be warm, so none of them is given up
+        self.prefetch = prefetch or max(concurrency, min(48 * concurrency, keep_runs // 2))
         self.workflows, self.handlers = workflows or {}, handlers or {}
-        self.queues = queues or sorted({*(key.split("@")[0] for key in self.workflows), *self.handlers})
+        self.workflow_names = sorted({key.split("@")[0] for key in self.workflows})
+        self.queues = queues or sorted({*self.workflow_names, *self.handlers})
+        self.step_queues = [queue for queue in self.queues if queue in self.handlers]
         self.name = name or f"python-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.capabilities, self.announce = capabilities, announce
         self.history, self.keep_runs = history, keep_runs
-        self.kept = collections.OrderedDict()
+        # What the threads share is changed with the mutex held, which is never kept over a call.
+        self.mutex = threading.Lock()
+        self.to_execute = threading.Condition(self.mutex)
+        self.to_exchange = threading.Condition(self.mutex)
         # (token, task_id) -> task, with task["lost"] once somebody else has it. A run has one
         # task for all its turns, and the next may be claimed before this one is forgotten.
         self.held = {}
-        self.claiming = set()   # the threads that wait for work
-        self.mutex = threading.Lock()
-        self.stopping = threading.Event()
+        self.waiting = collections.deque()      # of them, those that have not begun
+        self.outbox = []                        # (task, outcome) that are done and not handed in
+        self.working = 0                        # threads that execute
+        self.asked = 0                          # how many more claims are under way for
+        self.polling = False                    # one of them waits for work
+        self.flights = 0                        # the others hand in, too
+        self.took, self.pace = 1.0, 0           # seconds that a task takes; how many are done during a flight
+        self.warm = collections.OrderedDict()   # run_id -> the ended turn that waits for a step which this worker serves
+        self.kept = collections.OrderedDict()   # run_id -> since, its history
+        self.broad = False
+        self.stopping, self.stopped = threading.Event(), threading.Event()
+        self.local = threading.local()
         self.threads = []
 
     def start(self):
-        self.threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.concurrency)]
-        self.keeper = threading.Thread(target=self._keep_alive, daemon=True)
-        self.stopped = threading.Event()
-        self._announce("up")
+        self.threads = [threading.Thread(target=target, daemon=True) for target, number in (
+            (self._work, self.concurrency), (self._exchange_on, FLIGHTS + 1), (self._keep_alive, 1)) for _ in range(number)]
         self.announcer = threading.Thread(target=self._keep_announced, daemon=True)
-        self.announcer.start()
-        for thread in [*self.threads, self.keeper]:
+        self._announce("up")
+        for thread in [*self.threads, self.announcer]:
             thread.start()
         return self
 
@@ -368,27 +433,37 @@ class Worker:
         self.stopping.set()
         self._announce("draining")
         end = time.monotonic() + grace
-        # what is handed back must not be claimed by a thread that still waits for work
-        while self.claiming or (self.held and time.monotonic() < end):
+        # what is handed back must not be claimed by a call that still waits for work
+        while self.asked or self.waiting or (self.held and time.monotonic() < end):
+            with self.mutex:
+                unbegun = list(self.waiting)
+                self.waiting.clear()
+            self._hand_back(unbegun)
             time.sleep(0.02)
-        connection = self._connect()
-        for task in list(self.held.values()):
-            task["lost"] = True
-            self._row(connection, "SELECT durable.release(%s, ARRAY[%s])", task["token"], task["task_id"])
+        with self.mutex:
+            unfinished = list(self.held.values())
+        self._hand_back(unfinished)
         self.stopped.set()
+        with self.mutex:
+            self.to_execute.notify_all()
+            self.to_exchange.notify_all()
         self.announcer.join()
-        self._row(connection, "SELECT durable.withdraw_worker(%s, %s)", self.name, self.namespace)
-        connection.close()
+        self._row("SELECT durable.withdraw_worker(%s, %s)", self.name, self.namespace)
+        self._close()
+
+    def _hand_back(self, tasks):
+        for task in tasks:
+            task["lost"] = True
+            self._row("SELECT durable.release(%s, ARRAY[%s])", task["token"], task["task_id"])
+            self._forget(task)
 
     # ---- telling who is here
 
     def _announce(self, status):
-        connection = None
         try:
-            connection = self._connect()
             outcome, = self._row(
-                connection, "SELECT durable.announce_worker(%s, %s::text[], %s::text[], %s::text[], '{1,1}', %s, %s, %s) ->> 'outcome'",
-                self.name, self.queues, sorted({key.split("@")[0] for key in self.workflows}), self.capabilities,
+                "SELECT durable.announce_worker(%s, %s::text[], %s::text[], %s::text[], '{1,1}', %s, %s, %s) ->> 'outcome'",
+                self.name, self.queues, self.workflow_names, self.capabilities,
                 json.dumps({"status": status, "runtime": "python", "concurrency": {"mode": "fixed", "limit": self.concurrency}, "inFlight": len(self.held)}),
                 datetime.timedelta(seconds=3.5 * self.announce), self.namespace)
             if outcome == "incompatible":
@@ -396,21 +471,31 @@ class Worker:
         except psycopg2.Error as error:
             print(f"{self.name}: {error}", file=sys.stderr)
         finally:
-            if connection:
-                connection.close()
+            self._close()
 
     def _keep_announced(self):
         while not self.stopped.wait(self.announce):
             self._announce("draining" if self.stopping.is_set() else "up")
 
-    def _connect(self):
-        connection = psycopg2.connect(self.dsn, application_name=self.name)
-        connection.autocommit = True
-        return connection
+    # ---- talking to the database
 
-    @staticmethod
-    def _row(connection, sql, *values):
-        with connection.cursor() as cursor:
+    def _connection(self):
+        """The thread's own."""
+        if self._is_disconnected():
+            self.local.connection = psycopg2.connect(self.dsn, application_name=self.name)
+            self.local.connection.autocommit = True
+        return self.local.connection
+
+    def _is_disconnected(self):
+        connection = getattr(self.local, "connection", None)
+        return connection is None or connection.closed != 0
+
+    def _close(self):
+        if not self._is_disconnected():
+            self.local.connection.close()
+
+    def _row(self, sql, *values):
+        with self._connection().cursor() as cursor:
             cursor.execute(sql, values)
             return cursor.fetchone()
 
@@ -418,92 +503,187 @@ class Worker:
     def _json(value):
         return None if value is None else json.dumps(value)
 
-    # ---- claiming
+    # ---- executing
 
     def _work(self):
-        connection = None
+        while True:
+            with self.mutex:
+                self.to_execute.wait_for(lambda: self.stopped.is_set() or (self.waiting and not self.stopping.is_set()))
+                if self.stopped.is_set():
+                    return self._close()
+                task = self.waiting.popleft()
+                self.working += 1
+            begun = time.monotonic()
+            outcome = self._execute(task)
+            with self.mutex:
+                self.working -= 1
+                self.took += (time.monotonic() - begun - self.took) / 8
+                if outcome is None:
+                    self.held.pop(self._key(task), None)
+                else:
+                    self.outbox.append((task, outcome))
+                self.to_exchange.notify()
+
+    def _execute(self, task):
+        """What is to be handed in; None: nothing is."""
+        if task.get("lost"):
+            return None
+        try:
+            return self._turn(task) if task["kind"] == "turn" else self._step(task)
+        except Exception as error:
+            self._give_up(task, error)
+            return None
+
+    @staticmethod
+    def _key(task):
+        return task["token"], task["task_id"]
+
+    def _give_up(self, task, error):
+        """Another attempt may do better, after a while."""
+        print(f"{self.name}: {task['kind']} {task['name']} of {task['run_id'] or task['task_id']}: {error}", file=sys.stderr)
+        self.stopped.wait(1)
+        try:
+            self._hand_back([task])
+        except psycopg2.Error:
+            self._forget(task)
+
+    def _forget(self, task):
+        with self.mutex:
+            self.held.pop(self._key(task), None)
+
+    def _lost(self, task):
+        print(f"{task['kind']} {task['name']} of {task['run_id'] or task['task_id']}: refused, the claim was lost", file=sys.stderr)
+
+    # ---- handing in and claiming
+
+    def _room(self):
+        """How many tasks to ask for: as many as there are slots for, and as will be done meanwhile."""
+        if self.stopping.is_set():
+            return 0
+        wanted = self.concurrency + 2 * self.pace - len(self.waiting) - self.working
+        return max(0, min(wanted, self.prefetch - len(self.held)) - self.asked)
+
+    def _is_full(self):
+        """What was begun goes on before more is begun, if there is any of it."""
+        return 2 * len(self.warm) >= min(self.prefetch, self.keep_runs) and not self.broad
+
+    def _exchange_on(self):
+        """Hands in whatever is done; when nothing is, one thread at a time waits for work."""
         failures = 0
-        while not self.stopping.is_set():
+        while True:
+            with self.mutex:
+                self.to_exchange.wait_for(lambda: self.stopped.is_set() or (self.outbox and self.flights < FLIGHTS) or (
+                    not self.outbox and not self.flights and not self.polling and not self.waiting and self._room() > 0))
+                if self.stopped.is_set():
+                    return self._close()
+                batch, self.outbox = self.outbox, []
+                room = self._room()
+                self.asked += room
+                self.flights += bool(batch)
+                self.polling = self.polling or not batch
+            tasks = None
             try:
-                connection = connection if connection and not connection.closed else self._connect()
-                task = self._claim(connection)
-                while task:
-                    task = self._execute(connection, task)
+                tasks = self._hand_in(batch, room) if batch or self._is_full() else self._wait_and_claim(room)
                 failures = 0
-            except psycopg2.Error as error:
+            except Exception as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
-                self.stopping.wait(min(0.1 * 2 ** failures, 10))
+                self.stopped.wait(min(0.1 * 2 ** failures, 10))
                 failures += 1
-        if connection:
-            connection.close()
+            with self.mutex:
+                self.asked -= room
+                self.flights -= bool(batch)
+                self.polling = self.polling and bool(batch)
+                # what was not handed in, after an error that may be over the next time
+                self.outbox += [one for one in batch if self._key(one[0]) in self.held]
+                for task in tasks or []:
+                    self.held[self._key(task)] = task
+                    self.waiting.append(task)
+                self.to_execute.notify(len(tasks or []))
+                self.to_exchange.notify()
 
-    def _claim(self, connection):
-        """Waits for a task; None when there is none, or the worker is stopping."""
-        thread = threading.get_ident()
-        self.claiming.add(thread)
+    def _wait_and_claim(self, room):
+        tasks, = self._row("CALL durable.wait_and_claim(%s, %s, %s, %s, %s, %s, NULL, %s)", self.queues, room, datetime.timedelta(seconds=self.lease),
+                           datetime.timedelta(seconds=self.poll), self.name, self.namespace, self.history)
+        return tasks
+
+    def _hand_in(self, batch, room, instead=False):
+        """All of it in one call, which brings the next tasks. Raises what may be over the next time."""
         try:
-            if self.stopping.is_set():
+            return self._exchange(batch, room)
+        except Exception as error:
+            if isinstance(error, psycopg2.Error) and self._is_disconnected():
+                raise
+            if len(batch) > 1:      # one of them may be in the way of the others
+                for one in batch:
+                    self._hand_in([one], 0)
                 return None
-            tasks, = self._row(connection, "CALL durable.wait_and_claim(%s, 1, %s, %s, %s, %s, NULL, %s)",
-                               self.queues, datetime.timedelta(seconds=self.lease),
-                               datetime.timedelta(seconds=self.poll), self.name, self.namespace, self.history)
-            return self._hold(tasks)
-        finally:
-            self.claiming.discard(thread)
+            if isinstance(error, psycopg2.errors.DeadlockDetected):
+                raise
+            (task, outcome), = batch
+            self._drop_warm(task, outcome)
+            if can_not_be_taken(error) and not instead:
+                self._hand_in([(task, self._instead(task, outcome, error))], 0, instead="turn" not in outcome)
+            else:
+                self._give_up(task, error)
 
-    def _hold(self, tasks):
-        for task in tasks or []:
-            with self.mutex:
-                self.held[task["token"], task["task_id"]] = task
-            return task
+    @staticmethod
+    def _instead(task, outcome, error):
+        """A result without the decision after it, or a failure."""
+        if "turn" in outcome:
+            return without_none(output=outcome.get("output"))
+        error = error_json(error)
+        return {"decision": {"status": "failed", "error": error}} if task["kind"] == "turn" else {"error": {**error, "retryable": False}}
 
-    def _execute(self, connection, task):
-        """Hands in what became of the task, and takes the next one in the same call."""
-        try:
-            outcome = self._turn(connection, task) if task["kind"] == "turn" else self._step(connection, task)
-            return self._exchange(connection, task, outcome) if outcome else None
-        finally:
-            with self.mutex:
-                del self.held[task["token"], task["task_id"]]
-
-    def _exchange(self, connection, task, outcome):
-        thread = threading.get_ident()
-        self.claiming.add(thread)
-        try:
-            settled = [{"task_id": task["task_id"], "token": task["token"], **outcome}]
-            (result,), tasks = self._row(connection, "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
-                                         json.dumps(settled), self.queues, 0 if self.stopping.is_set() else 1,
-                                         datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
+    def _exchange(self, batch, room):
+        narrow = self._is_full()
+        begun = time.monotonic()
+        results, tasks = self._row(
+            "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
+            json.dumps([{"task_id": task["task_id"], "token": task["token"], **outcome} for task, outcome in batch]),
+            self.step_queues if narrow else self.queues, room, datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
+        self.pace = int(self.concurrency * (time.monotonic() - begun) / self.took)
+        self.broad = narrow and len(tasks or []) < room
+        for (task, outcome), result in zip(batch, results):
             if result == 0:
                 self._lost(task)
-            return self._hold(tasks)
-        finally:
-            self.claiming.discard(thread)
+            if result < (2 if "turn" in outcome else 1):
+                self._drop_warm(task, outcome)
+            self._forget(task)
+        return tasks
 
     # ---- turns
 
-    def _turn(self, connection, task):
-        workflow, version = task["input"]["workflow"], task["input"]["version"]
-        body = self.workflows.get(f"{workflow}@{version}") or self.workflows.get(workflow)
-        ctx = Context(self, connection, task, self._history_of(connection, task))
+    def _turn(self, task):
+        with self.mutex:
+            self.warm.pop(task["run_id"], None)
+        ctx = Context(self, task, self._history_of(task))
         try:
-            if body is None:
-                raise RunFailed(error={"message": f'this worker has no workflow "{workflow}"', "code": "no_workflow"})
-            decision = self._execute_body(body, ctx, task["input"].get("input"))
-        except TurnEnded:
-            decision = without_none(status="continue", await_all=ctx.await_all)
+            decision = self._decide(ctx)
         except Lost:
             self._lost(task)
             return None
         except Unrecorded as unrecorded:
             raise unrecorded.__cause__
+        self._keep_warm(ctx, decision)
+        return {"decision": decision}
+
+    def _decide(self, ctx):
+        """What follows from the history, as far as the body comes."""
+        workflow, version = ctx._task["input"]["workflow"], ctx._task["input"]["version"]
+        body = self.workflows.get(f"{workflow}@{version}") or self.workflows.get(workflow)
+        try:
+            if body is None:
+                raise RunFailed(error={"message": f'this worker has no workflow "{workflow}"', "code": "no_workflow"})
+            decision = self._execute_body(body, ctx, ctx._task["input"].get("input"))
+        except TurnEnded:
+            decision = without_none(status="continue", await_all=ctx.await_all)
         except RunFailed as failed:
             decision = {"status": "failed", "error": failed.error}
             ctx.commands = [] if failed.error else ctx.commands + [failed.command]
         decision["commands"] = ctx.commands
         if decision["status"] == "completed":
             decision["commands"] += [{**command, "await": False} for command in ctx._open.values() if command["type"] == "call"]
-        return {"decision": decision}
+        return decision
 
     @staticmethod
     def _execute_body(body, ctx, input):
@@ -520,10 +700,49 @@ class Worker:
                 error["details"] = {**(details if isinstance(details, dict) else {"details": details}), "compensations": compensations}
             return {"status": "failed", "error": error}
 
-    def _lost(self, task):
-        print(f"{task['kind']} {task['name']} of {task['run_id'] or task['task_id']}: refused, the claim was lost", file=sys.stderr)
+    # ---- decisions after steps
 
-    def _history_of(self, connection, task):
+    def _keep_warm(self, ctx, decision):
+        """Where all that a run waits for is one step that this worker serves, it may decide at once what comes after. It is kept
+        before the decision is handed in: the step may be claimed by the same call."""
+        call = ctx.blocked_on
+        with self.mutex:
+            if decision["status"] != "continue":
+                self.kept.pop(ctx.run_id, None)
+            elif call and call["type"] == "call" and call["name"] in self.handlers and call.get("queue", call["name"]) in self.step_queues \
+                    and not getattr(self.handlers[call["name"]], "transaction", False):
+                self.warm[ctx.run_id] = ctx
+                self.warm.move_to_end(ctx.run_id)
+                # another worker may have the step
+                while self.warm and (len(self.warm) > self.keep_runs or next(iter(self.warm.values())).blocked_at < ctx.blocked_at - self.lease):
+                    self.warm.popitem(last=False)
+
+    def _decide_after(self, task, output):
+        """The decision that follows from a step's result; None: a turn has to be claimed for it."""
+        with self.mutex:
+            warm = self.warm.get(task["run_id"])
+            if warm is None or warm.blocked_on["seq"] != task["seq"]:
+                return None
+            del self.warm[task["run_id"]]
+        ctx = warm.after(output)
+        try:
+            decision = self._decide(ctx)
+        except TurnNeeded:
+            return None
+        self._keep_warm(ctx, decision)
+        return {"token": warm._task["token"], "history_end": warm.end, "decision": decision}
+
+    def _drop_warm(self, task, outcome):
+        """It was not decided so, after all. (A newer turn may have been claimed meanwhile.)"""
+        token = outcome["turn"]["token"] if "turn" in outcome else task["token"]
+        with self.mutex:
+            warm = self.warm.get(task["run_id"])
+            if warm and warm._task["token"] == token:
+                del self.warm[task["run_id"]]
+
+    # ---- histories
+
+    def _history_of(self, task):
         given = task["input"]
         with self.mutex:
             since, known = self.kept.pop(task["run_id"], (None, None)) if self.history is not None else (None, None)
@@ -533,7 +752,7 @@ class Worker:
         while first in known and known[first]["status"] != "pending":
             first += 1
         if first < given["history_from"]:
-            with connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor) as cursor:
+            with self._connection().cursor(cursor_factory=psycopg2.extras.RealDictCursor) as cursor:
                 cursor.execute("""SELECT seq, kind, name, output, error,
                         CASE WHEN kind = 'sleep' AND extract(epoch FROM wake_at) * 1000 > %s THEN 'pending' ELSE status END AS status
                     FROM durable.history(%s, %s)""", [given["now"], task["run_id"], first - 1])
@@ -541,12 +760,12 @@ class Worker:
         known.update((checkpoint["seq"], checkpoint) for checkpoint in given["history"])
         if self.history is not None:
             with self.mutex:
-                self.kept[task["run_id"]] = given["since"], known
+                self.kept[task["run_id"]] = given["since"], dict(known)
                 while len(self.kept) > self.keep_runs:
                     self.kept.popitem(last=False)
         return known
 
-    def local_step(self, connection, task, seq, name, input, function, retries, backoff_ms):
+    def local_step(self, task, seq, name, input, function, retries, backoff_ms):
         started = datetime.datetime.now(datetime.timezone.utc)
         attempts, error, output = 0, None, None
         while attempts == 0 or (error and error.get("retryable") is not False and attempts < retries):
@@ -558,11 +777,11 @@ class Worker:
             except Exception as thrown:
                 error = error_json(thrown)
         try:
-            kept, = self._row(connection, "SELECT durable.record_step(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            kept, = self._row("SELECT durable.record_step(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                               task["task_id"], task["token"], seq, name, None if error else self._json(output),
                               self._json(error), self._json(input), attempts, started)
         except psycopg2.Error as cause:
-            if (cause.pgcode or "")[:2] in ("22", "54"):
+            if can_not_be_taken(cause):
                 raise
             raise Unrecorded from cause
         if not kept:
@@ -571,8 +790,9 @@ class Worker:
             raise StepFailed(error)
         return output
 
-    def step_in_transaction(self, connection, task, seq, name, input, function):
+    def step_in_transaction(self, task, seq, name, input, function):
         try:
+            connection = self._connection()
             with connection.cursor() as cursor:
                 cursor.execute("BEGIN")
                 output = function(cursor, input)
@@ -581,20 +801,23 @@ class Worker:
                 kept, = cursor.fetchone()
                 cursor.execute("COMMIT" if kept else "ROLLBACK")
         except Exception as error:
+            if self._is_disconnected():
+                raise Unrecorded from error
             with connection.cursor() as cursor:
                 cursor.execute("ROLLBACK")
             failure = error
 
             def fail(_):
                 raise failure
-            return self.local_step(connection, task, seq, name, input, fail, 1, 0)
+            return self.local_step(task, seq, name, input, fail, 1, 0)
         if not kept:
             raise Lost
         return output
 
     # ---- steps and tasks
 
-    def _step_and_settle(self, connection, task, handler):
+    def _step_and_settle(self, task, handler):
+        connection = self._connection()
         try:
             with connection.cursor() as cursor:
                 cursor.execute("BEGIN")
@@ -610,10 +833,10 @@ class Worker:
             self._lost(task)
         return None
 
-    def _step(self, connection, task):
+    def _step(self, task):
         handler = self.handlers.get(task["name"])
         if getattr(handler, "transaction", False):
-            return self._step_and_settle(connection, task, handler)
+            return self._step_and_settle(task, handler)
         try:
             if handler is None:
                 raise StepFailed({"message": f"no handler for {task['name']}", "retryable": False})
@@ -621,26 +844,24 @@ class Worker:
             json.dumps(output)
         except Exception as error:
             return None if task.get("lost") else {"error": error_json(error)}
-        return without_none(output=output)
+        return without_none(output=output, turn=self._decide_after(task, output))
 
     # ---- staying alive
 
     def _keep_alive(self):
         """Renews the claims and learns which are lost, as long as there are any."""
-        connection = None
         beat = min(self.lease / 3, 5.0)
         while not (self.stopping.is_set() and not self.held):
             self.stopping.wait(beat) if not self.stopping.is_set() else time.sleep(min(beat, 0.2))
+            with self.mutex:
+                tasks = list(self.held.values())
             try:
-                connection = connection if connection and not connection.closed else self._connect()
-                with self.mutex:
-                    tasks = list(self.held.values())
+                left = {token: self._row("SELECT durable.renew(%s, %s)", token, datetime.timedelta(seconds=self.lease))[0]
+                        for token in {task["token"] for task in tasks}}
                 for task in tasks:
-                    left, = self._row(connection, "SELECT durable.renew(%s, %s)", task["token"], datetime.timedelta(seconds=self.lease))
-                    wanted, = self._row(connection, "SELECT durable.heartbeat(%s, %s)", task["task_id"], task["token"])
-                    if left == 0 or not wanted:
+                    wanted, = self._row("SELECT durable.heartbeat(%s, %s)", task["task_id"], task["token"])
+                    if left[task["token"]] == 0 or not wanted:
                         task["lost"] = True
             except psycopg2.Error as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
-        if connection:
-            connection.close()
+        self._close()

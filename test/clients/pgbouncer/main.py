@@ -186,6 +186,8 @@ from durable_worker import Worker  # noqa: E402
 
 def order(ctx, input):
     ctx.transaction("book", lambda cursor, i: cursor.execute("INSERT INTO effect VALUES (%s, %s)", [ctx.run_id, input]))
+    ctx.step("pay", 0)
+    ctx.side_effect(lambda: "paid")
     paid = ctx.step_all("pay", [input, input + 1])
     return [paid, ctx.wait_for_signal("sent:" + ctx.run_id)]
 
@@ -203,6 +205,8 @@ worker.stop()
 is_(tuple(row(direct, """SELECT count(*), count(*) FILTER (WHERE status = 'completed' AND output = jsonb_build_array(
         jsonb_build_array(10 * i.n, 10 * (i.n + 1)), i.n)) FROM durable.run, LATERAL (SELECT input::int AS n) i WHERE workflow = 'order'""")),
     (RUNS, RUNS), "an external worker: every run completes")
+is_(value(direct, """SELECT count(*) FROM durable.checkpoint s JOIN durable.checkpoint e ON e.run = s.run AND e.seq = s.seq + 1
+        WHERE s.kind = 'step' AND e.name = 'sideEffect' AND s.xmin = e.xmin"""), RUNS, "what follows from the first result came with it")
 is_(tuple(row(direct, "SELECT count(*), count(DISTINCT task_id), sum(n) FROM effect WHERE task_id LIKE 'o%%'")),
     (RUNS, RUNS, RUNS * (RUNS + 1) // 2), "what it wrote with a record is there once")
 is_(value(direct, "SELECT rescued FROM durable.scan_hints()"), 0, "no row was found behind a hint")
