@@ -71,6 +71,9 @@ function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, ti
   };
 }
 
+/** Follows what is measured; the first is taken as it is. */
+const average = (before, now) => (Number.isFinite(before) && before > 0 ? before + (now - before) / 8 : Math.max(now, 0.001));
+
 const isPending = (recorded) => !recorded || recorded.status === 'pending';
 
 // ------------------------------------------------------------------ a turn --
@@ -403,7 +406,8 @@ export class Worker {
     this.asked = 0;                // how many more claims are under way for
     this.outbox = [];              // what is done and not handed in
     this.flights = 0;              // exchanges under way
-    this.target = concurrency;     // how many tasks to hold: more than slots while they are quick
+    this.took = Infinity;          // ms that a body or handler takes, and such a call, of late
+    this.flight = 0;
     this.warm = new Map();         // run_id → the turn that waits for a step which this worker serves
     this.narrow = 0;               // exchanges in a row that have claimed nothing but such steps
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
@@ -473,15 +477,12 @@ export class Worker {
 
   // ---- claiming
 
-  /** How many tasks to ask for, in a call that hands in so many. */
+  /** How many tasks to ask for, in a call that hands in so many: what the slots get through while calls are under way. */
   #room(handedIn = 0) {
-    return this.running ? Math.max(0, this.target - (this.held.size - handedIn) - this.asked) : 0;
-  }
-
-  /** Got what was asked for, and slots idle meanwhile: more at once. Less than that, or more than the slots get to: fewer. */
-  #adapt(asked, got) {
-    if (asked > 0 && got === asked && this.working + this.waiting.length < this.concurrency) this.target = Math.min(2 * this.target, this.prefetch);
-    else if (got < asked || this.waiting.length > this.concurrency) this.target = Math.max(this.concurrency, Math.ceil(this.target / 2));
+    if (!this.running) return 0;
+    const meanwhile = Math.floor(FLIGHTS * this.concurrency * this.flight / this.took);
+    const wanted = Math.min(this.concurrency + meanwhile, this.prefetch);
+    return Math.max(0, wanted - (this.held.size - handedIn) - this.asked);
   }
 
   /** Waits for work while there is nothing to hand in: an exchange claims, too. */
@@ -529,9 +530,11 @@ export class Worker {
   #execute(entry) {
     const { task } = entry;
     this.working++;
+    const begun = performance.now();
     entry.worked = () => {
       if (entry.free) return;
       entry.free = true;
+      this.took = average(this.took, performance.now() - begun);
       this.working--;
       this.#begin();
     };
@@ -604,13 +607,14 @@ export class Worker {
     const room = narrow && this.running ? batch.length : this.#room(batch.length);
     this.narrow = narrow ? this.narrow + 1 : 0;
     this.asked += room;
+    const begun = performance.now();
     try {
       const { rows: [{ results, tasks }] } = await this.pool.query({
         name: 'exchange', text: 'SELECT * FROM durable.exchange($1, $2, $3, $4, $5, $6, $7)',
         values: [JSON.stringify(batch.map(({ item }) => item)), narrow ? this.stepQueues : this.queues, room,
           `${this.leaseMs} ms`, this.name, this.namespace, this.history] });
+      this.flight = average(this.flight, performance.now() - begun);
       batch.forEach(({ resolve }, i) => resolve(results[i]));
-      this.#adapt(room, tasks?.length ?? 0);
       this.#take(tasks);
     } finally {
       this.asked -= room;
