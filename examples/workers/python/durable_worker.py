@@ -499,6 +499,15 @@ class Worker:
             cursor.execute(sql, values)
             return cursor.fetchone()
 
+    def _roll_back(self):
+        """False: the connection is lost, and nobody knows what became of the transaction."""
+        try:
+            if not self._is_disconnected():
+                self.local.connection.cursor().execute("ROLLBACK")
+        except psycopg2.Error:
+            self._close()
+        return not self._is_disconnected()
+
     @staticmethod
     def _json(value):
         return None if value is None else json.dumps(value)
@@ -611,7 +620,7 @@ class Worker:
         try:
             return self._exchange(batch, room)
         except Exception as error:
-            if isinstance(error, psycopg2.Error) and self._is_disconnected():
+            if isinstance(error, psycopg2.Error) and (self._is_disconnected() or (error.pgcode or "").startswith("57P")):
                 raise
             if len(batch) > 1:      # one of them may be in the way of the others
                 for one in batch:
@@ -801,10 +810,8 @@ class Worker:
                 kept, = cursor.fetchone()
                 cursor.execute("COMMIT" if kept else "ROLLBACK")
         except Exception as error:
-            if self._is_disconnected():
+            if not self._roll_back():
                 raise Unrecorded from error
-            with connection.cursor() as cursor:
-                cursor.execute("ROLLBACK")
             failure = error
 
             def fail(_):
@@ -826,8 +833,8 @@ class Worker:
                 kept, = cursor.fetchone()
                 cursor.execute("COMMIT" if kept else "ROLLBACK")
         except Exception as error:
-            with connection.cursor() as cursor:
-                cursor.execute("ROLLBACK")
+            if not self._roll_back():
+                raise
             return {"error": error_json(error)}
         if not kept:
             self._lost(task)
