@@ -35,6 +35,7 @@ import psycopg2
 import psycopg2.extras
 
 FLIGHTS = 2     # calls that hand in and claim, at once: while the server is at one the next is filled
+NARROW = 4      # so many calls in a row may claim nothing but steps
 EPOCH_2000_US = 946684800000000
 
 
@@ -414,7 +415,7 @@ class Worker:
         self.took, self.pace = 1.0, 0           # seconds that a task takes; how many are done during a flight
         self.warm = collections.OrderedDict()   # run_id -> the ended turn that waits for a step which this worker serves
         self.kept = collections.OrderedDict()   # run_id -> since, its history
-        self.broad = False
+        self.narrow = 0                         # calls in a row that have claimed nothing but steps
         self.stopping, self.stopped = threading.Event(), threading.Event()
         self.local = threading.local()
         self.threads = []
@@ -499,6 +500,15 @@ class Worker:
             cursor.execute(sql, values)
             return cursor.fetchone()
 
+    def _roll_back(self):
+        """False: the connection is lost, and nobody knows what became of the transaction."""
+        try:
+            if not self._is_disconnected():
+                self.local.connection.cursor().execute("ROLLBACK")
+        except psycopg2.Error:
+            self._close()
+        return not self._is_disconnected()
+
     @staticmethod
     def _json(value):
         return None if value is None else json.dumps(value)
@@ -556,16 +566,22 @@ class Worker:
 
     # ---- handing in and claiming
 
-    def _room(self):
-        """How many tasks to ask for: as many as there are slots for, and as will be done meanwhile."""
-        if self.stopping.is_set():
-            return 0
+    def _room(self, following=0):
+        """How many tasks to ask for: the steps that follow, or as many as there are slots for and as will be done meanwhile."""
+        if self.stopping.is_set() or following:
+            return 0 if self.stopping.is_set() else following
         wanted = self.concurrency + 2 * self.pace - len(self.waiting) - self.working
         return max(0, min(wanted, self.prefetch - len(self.held)) - self.asked)
 
-    def _is_full(self):
-        """What was begun goes on before more is begun, if there is any of it."""
-        return 2 * len(self.warm) >= min(self.prefetch, self.keep_runs) and not self.broad
+    def _batch(self):
+        """What to hand in next, and the queues to claim from. What is followed by a step of this worker goes first, and nothing but
+        steps is claimed with it: what was begun goes on before more is begun, and such a step never stands in a list. Now and
+        then it is others' turn."""
+        going_on = [one for one in self.outbox if one[0]["run_id"] in self.warm] if self.narrow < NARROW else []
+        batch = going_on or self.outbox
+        self.outbox = [one for one in self.outbox if one[0]["run_id"] not in self.warm] if going_on else []
+        self.narrow = self.narrow + 1 if going_on else 0
+        return batch, self.step_queues if going_on else self.queues
 
     def _exchange_on(self):
         """Hands in whatever is done; when nothing is, one thread at a time waits for work."""
@@ -576,14 +592,14 @@ class Worker:
                     not self.outbox and not self.flights and not self.polling and not self.waiting and self._room() > 0))
                 if self.stopped.is_set():
                     return self._close()
-                batch, self.outbox = self.outbox, []
-                room = self._room()
+                batch, queues = self._batch()
+                room = self._room(len(batch) if queues is self.step_queues else 0)
                 self.asked += room
                 self.flights += bool(batch)
                 self.polling = self.polling or not batch
             tasks = None
             try:
-                tasks = self._hand_in(batch, room) if batch or self._is_full() else self._wait_and_claim(room)
+                tasks = self._hand_in(batch, room, queues) if batch else self._wait_and_claim(room)
                 failures = 0
             except Exception as error:
                 print(f"{self.name}: {error}", file=sys.stderr)
@@ -606,23 +622,23 @@ class Worker:
                            datetime.timedelta(seconds=self.poll), self.name, self.namespace, self.history)
         return tasks
 
-    def _hand_in(self, batch, room, instead=False):
+    def _hand_in(self, batch, room, queues, instead=False):
         """All of it in one call, which brings the next tasks. Raises what may be over the next time."""
         try:
-            return self._exchange(batch, room)
+            return self._exchange(batch, room, queues)
         except Exception as error:
-            if isinstance(error, psycopg2.Error) and self._is_disconnected():
+            if isinstance(error, psycopg2.Error) and (self._is_disconnected() or (error.pgcode or "").startswith("57P")):
                 raise
             if len(batch) > 1:      # one of them may be in the way of the others
                 for one in batch:
-                    self._hand_in([one], 0)
+                    self._hand_in([one], 0, queues)
                 return None
             if isinstance(error, psycopg2.errors.DeadlockDetected):
                 raise
             (task, outcome), = batch
             self._drop_warm(task, outcome)
             if can_not_be_taken(error) and not instead:
-                self._hand_in([(task, self._instead(task, outcome, error))], 0, instead="turn" not in outcome)
+                self._hand_in([(task, self._instead(task, outcome, error))], 0, queues, instead="turn" not in outcome)
             else:
                 self._give_up(task, error)
 
@@ -634,15 +650,13 @@ class Worker:
         error = error_json(error)
         return {"decision": {"status": "failed", "error": error}} if task["kind"] == "turn" else {"error": {**error, "retryable": False}}
 
-    def _exchange(self, batch, room):
-        narrow = self._is_full()
+    def _exchange(self, batch, room, queues):
         begun = time.monotonic()
         results, tasks = self._row(
             "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
             json.dumps([{"task_id": task["task_id"], "token": task["token"], **outcome} for task, outcome in batch]),
-            self.step_queues if narrow else self.queues, room, datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
+            queues, room, datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
         self.pace = int(self.concurrency * (time.monotonic() - begun) / self.took)
-        self.broad = narrow and len(tasks or []) < room
         for (task, outcome), result in zip(batch, results):
             if result == 0:
                 self._lost(task)
@@ -801,10 +815,8 @@ class Worker:
                 kept, = cursor.fetchone()
                 cursor.execute("COMMIT" if kept else "ROLLBACK")
         except Exception as error:
-            if self._is_disconnected():
+            if not self._roll_back():
                 raise Unrecorded from error
-            with connection.cursor() as cursor:
-                cursor.execute("ROLLBACK")
             failure = error
 
             def fail(_):
@@ -826,8 +838,8 @@ class Worker:
                 kept, = cursor.fetchone()
                 cursor.execute("COMMIT" if kept else "ROLLBACK")
         except Exception as error:
-            with connection.cursor() as cursor:
-                cursor.execute("ROLLBACK")
+            if not self._roll_back():
+                raise
             return {"error": error_json(error)}
         if not kept:
             self._lost(task)
