@@ -47,15 +47,33 @@ read_text(int index, const char *key, const JsonbValue *value)
 	return cstring_to_text_with_len(value->val.string.val, value->val.string.len);
 }
 
-static pg_uuid_t
-read_token(int index, const char *key, const JsonbValue *value)
+/* What is of one claim has one token: so the last one that was read is remembered, of
+ * tasks and of turns by itself. */
+typedef struct TokenMemo
 {
+	char		text[2 * UUID_LEN + 4];
+	pg_uuid_t	token;
+	bool		filled;
+} TokenMemo;
+
+static pg_uuid_t
+read_token(int index, const char *key, const JsonbValue *value, TokenMemo *memo)
+{
+	pg_uuid_t	token;
 	char	   *given;
 
 	if (value->type != jbvString)
 		refuse(index, psprintf("\"%s\" must be a string.", key));
+	if (memo->filled && value->val.string.len == sizeof(memo->text) &&
+		memcmp(value->val.string.val, memo->text, sizeof(memo->text)) == 0)
+		return memo->token;
 	given = pnstrdup(value->val.string.val, value->val.string.len);
-	return *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(given)));
+	token = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(given)));
+	memo->filled = value->val.string.len == sizeof(memo->text);
+	if (memo->filled)
+		memcpy(memo->text, given, sizeof(memo->text));
+	memo->token = token;
+	return token;
 }
 
 static Jsonb *
@@ -86,9 +104,11 @@ read_object(DurableExchangeItem *item, const char *what, const JsonbValue *objec
 static void
 read_turn(DurableExchangeItem *item, const char *key, const JsonbValue *value)
 {
+	static TokenMemo memo;
+
 	if (strcmp(key, "token") == 0)
 	{
-		item->turn_token = read_token(item->index, "token", value);
+		item->turn_token = read_token(item->index, "token", value, &memo);
 		item->has_turn = true;
 	}
 	else if (strcmp(key, "decision") == 0)
@@ -105,10 +125,12 @@ read_turn(DurableExchangeItem *item, const char *key, const JsonbValue *value)
 static void
 read_member(DurableExchangeItem *item, const char *key, const JsonbValue *value)
 {
+	static TokenMemo memo;
+
 	if (strcmp(key, "task_id") == 0)
 		item->target.task_id = durable_check_task_id(read_text(item->index, key, value));
 	else if (strcmp(key, "token") == 0)
-		item->token = read_token(item->index, key, value);
+		item->token = read_token(item->index, key, value, &memo);
 	else if (strcmp(key, "output") == 0)
 		item->target.output = read_payload(key, value);
 	else if (strcmp(key, "error") == 0)
@@ -215,7 +237,10 @@ exchange_in_batch(DurableExchangeItem *items, int n, DurableClaim *claim, int hi
 
 	PG_TRY();
 	{
-		durable_exchange(items, n);
+		if (claim->max_tasks > 0)
+			claim->fresh = durable_fresh_begin(claim->namespace, claim->queues, claim->nqueues,
+											   claim->max_tasks);
+		durable_exchange(items, n, claim->fresh);
 		tasks = claim_next(claim, history);
 	}
 	PG_CATCH();

@@ -34,7 +34,7 @@ durable_complete_turn(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(2))
 		durable_error_null("decision");
 	PG_RETURN_BOOL(durable_token_holds_turn(token, task_id, &run, &lease) &&
-				   durable_decide(run, &lease, PG_GETARG_JSONB_P(2)));
+				   durable_decide(run, &lease, PG_GETARG_JSONB_P(2), NULL));
 }
 
 static Jsonb *

@@ -473,13 +473,14 @@ durable_writer_insert(DurableWriter *writer, const DurableRow *row)
 }
 
 void
-durable_writer_insert_many(DurableWriter *writer, const DurableRow *rows, int n)
+durable_writer_insert_many(DurableWriter *writer, DurableRow *rows, int n)
 {
 	TupleTableSlot **slots;
 
 	if (n == 1)
 	{
 		durable_writer_insert(writer, rows);
+		rows->tid = writer->slot->tts_tid;
 		return;
 	}
 	open_indexes(writer);
@@ -494,6 +495,7 @@ durable_writer_insert_many(DurableWriter *writer, const DurableRow *rows, int n)
 	for (int i = 0; i < n; i++)
 	{
 		insert_index_entries(writer, slots[i]);
+		rows[i].tid = slots[i]->tts_tid;
 		ExecDropSingleTupleTableSlot(slots[i]);
 	}
 	pfree(slots);

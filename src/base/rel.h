@@ -201,7 +201,8 @@ extern void durable_writer_open(DurableWriter *writer, DurableRel table);
 extern void durable_writer_close(DurableWriter *writer);
 
 extern void durable_writer_insert(DurableWriter *writer, const DurableRow *row);
-extern void durable_writer_insert_many(DurableWriter *writer, const DurableRow *rows, int n);
+/* their places are in the rows afterwards */
+extern void durable_writer_insert_many(DurableWriter *writer, DurableRow *rows, int n);
 
 /* false: a live row holds the same key in the index; waits for undecided ones */
 extern bool durable_writer_insert_unless(DurableWriter *writer, DurableRel arbiter,

@@ -8,7 +8,8 @@
  * the tasks' own rows but does not write them, so a payload is never copied.
  * Several queues are merged by priority and age. What the claimer is not fit for
  * stays where it is (claimer.c). A turn whose run has to wait for a slot of its
- * singleton key leaves the list and is not handed out (admission.c).
+ * singleton key leaves the list and is not handed out (admission.c). Steps that the
+ * same command has dispatched take part without standing in a list (fresh.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -182,11 +183,52 @@ take_one(Round *round, DurableWriter *ready, DurableProbe *by_id, DurableReadySc
 		durable_ready_scan_taken(scan);
 }
 
-/* Whether a task that waits at a limiter comes before the best ready one. Then it is
+/* A place in the order of all tasks. */
+typedef struct Place
+{
+	bool		exists;
+	int32		priority;
+	int64		id;
+} Place;
+
+static bool
+comes_before(int32 priority, int64 id, const Place *place)
+{
+	return !place->exists || priority > place->priority ||
+		(priority == place->priority && id < place->id);
+}
+
+/* Into the list where it would have stood from the beginning. What came after it in this
+ * command may have deleted it. */
+static void
+enlist_fresh(Round *round, const DurableFreshTask *fresh, DurableProbe *by_id)
+{
+	DurableRow	task;
+
+	if (durable_task_find_number(by_id, fresh->id, &task))
+		durable_ready_insert(durable_tables_get(&round->tables, TABLE_READY), fresh->id,
+							 fresh->priority, round->claim->namespace, fresh->queue);
+}
+
+/* One that was dispatched a moment ago. */
+static void
+take_fresh(Round *round, DurableFreshTask *fresh, DurableProbe *by_id)
+{
+	if (durable_row_is_live(by_id->rel, &fresh->row.tid) &&
+		durable_claimer_fit(&round->claimer, &fresh->row) == CLAIMER_FITS)
+		deliver(round, &fresh->row, fresh->id, fresh->queue);
+	else
+	{
+		round->passed++;
+		enlist_fresh(round, fresh, by_id);
+	}
+	durable_fresh_remove_first(round->claim->fresh);
+}
+
+/* Whether a task that waits at a limiter comes before the best of the others. Then it is
  * taken, or left for this claim. */
 static bool
-take_limited(Round *round, DurableLimits *limits, const DurableReadyScan *ready,
-			 DurableProbe *by_id)
+take_limited(Round *round, DurableLimits *limits, const Place *others, DurableProbe *by_id)
 {
 	int32		priority;
 	int64		id;
@@ -194,10 +236,7 @@ take_limited(Round *round, DurableLimits *limits, const DurableReadyScan *ready,
 	DurableRow	task;
 	bool		found;
 
-	if (!durable_limits_best(limits, &priority, &id))
-		return false;
-	if (ready != NULL && (priority < ready->priority ||
-						  (priority == ready->priority && id > ready->id)))
+	if (!durable_limits_best(limits, &priority, &id) || !comes_before(priority, id, others))
 		return false;
 	found = durable_task_find_number(by_id, id, &task);
 	if (found && (is_for_others(round, &task) ||
@@ -217,6 +256,27 @@ take_limited(Round *round, DurableLimits *limits, const DurableReadyScan *ready,
 	return true;
 }
 
+/* The best of what is ready and what was dispatched a moment ago, and which it is: at most
+ * one of them is not NULL. */
+static Place
+best_unlimited(Round *round, Merge *merge, DurableReadyScan **ready,
+			   DurableFreshTask **fresh)
+{
+	Place		place = {0};
+
+	*ready = merge_best(merge);
+	*fresh = durable_fresh_first(round->claim->fresh);
+	if (*ready != NULL)
+		place = (Place) {true, (*ready)->priority, (*ready)->id};
+	if (*fresh != NULL && comes_before((*fresh)->priority, (*fresh)->id, &place))
+	{
+		*ready = NULL;
+		return (Place) {true, (*fresh)->priority, (*fresh)->id};
+	}
+	*fresh = NULL;
+	return place;
+}
+
 /* One that is not fit for anything need not see all that there is. */
 static bool
 has_enough(const Round *round)
@@ -232,30 +292,54 @@ take_ready(Round *round, Snapshot snapshot, DurableLimits *limits)
 	Merge		merge;
 	DurableWriter writer;
 	DurableProbe by_id;
-	DurableReadyScan *scan;
 
 	durable_writer_open(&writer, REL_TASK_READY);
 	durable_task_open_by_id(&by_id, snapshot);
 	merge_open(&merge, snapshot, claim->namespace, claim->queues, claim->nqueues);
 	for (;;)
 	{
-		scan = merge_best(&merge);
-		if (limits != NULL && take_limited(round, limits, scan, &by_id))
+		DurableReadyScan *ready;
+		DurableFreshTask *fresh;
+		Place		place = best_unlimited(round, &merge, &ready, &fresh);
+
+		if (limits == NULL || !take_limited(round, limits, &place, &by_id))
 		{
-			if (has_enough(round))
+			if (!place.exists)
 				break;
-			continue;
+			if (fresh != NULL)
+				take_fresh(round, fresh, &by_id);
+			else
+				take_one(round, &writer, &by_id, ready);
 		}
-		if (scan == NULL)
-			break;
-		take_one(round, &writer, &by_id, scan);
+		else
+			ready = NULL;
 		if (has_enough(round))
 			break;
-		(void) durable_ready_scan_next(scan);
+		if (ready != NULL)
+			(void) durable_ready_scan_next(ready);
 	}
 	merge_close(&merge);
 	durable_probe_close(&by_id);
 	durable_writer_close(&writer);
+}
+
+/* What the claim has no room for, or came to too late. */
+static void
+enlist_rest(Round *round)
+{
+	DurableFreshTask *fresh = durable_fresh_first(round->claim->fresh);
+	DurableProbe by_id;
+
+	if (fresh == NULL)
+		return;
+	durable_task_open_by_id(&by_id, GetActiveSnapshot());
+	while (fresh != NULL)
+	{
+		enlist_fresh(round, fresh, &by_id);
+		durable_fresh_remove_first(round->claim->fresh);
+		fresh = durable_fresh_first(round->claim->fresh);
+	}
+	durable_probe_close(&by_id);
 }
 
 /*
@@ -333,6 +417,7 @@ durable_claim_tasks(const DurableClaim *claim, DurableClaimSink sink, void *arg)
 		move_due(&round);
 		take(&round);
 	}
+	enlist_rest(&round);
 	if (round.lease.nids > 0)
 	{
 		durable_ids_sort(round.lease.ids, round.lease.nids);

@@ -10,6 +10,7 @@
 
 #include "postgres.h"
 
+#include "engine/fresh.h"
 #include "store/lease.h"
 
 typedef struct DurableClaim
@@ -21,6 +22,7 @@ typedef struct DurableClaim
 	const Interval *lease;
 	text	   *worker;			/* or NULL */
 	bool		in_session;		/* no turns of external workflows */
+	DurableFresh *fresh;		/* what this command has dispatched so far, or NULL */
 } DurableClaim;
 
 /* Called for each task in claim order; the row's values hold during the call. The

@@ -772,11 +772,15 @@ compose(Decision *decision, int64 run, const DurableLease *lease, Jsonb *json,
 }
 
 static DurableApplied
-decide_once(int64 run, const DurableLease *lease, Jsonb *json, const DurableAfterStep *after)
+decide_once(int64 run, const DurableLease *lease, Jsonb *json, const DurableAfterStep *after,
+			DurableFresh *fresh)
 {
 	Decision	decision = {0};
 
-	return compose(&decision, run, lease, json, after) ? apply(&decision, lease) : APPLY_LOST;
+	if (!compose(&decision, run, lease, json, after))
+		return APPLY_LOST;
+	decision.turn->fresh = fresh;
+	return apply(&decision, lease);
 }
 
 void
@@ -790,22 +794,22 @@ durable_decide_prepare(int64 run, const DurableLease *lease, const DurableAfterS
 }
 
 bool
-durable_decide(int64 run, const DurableLease *lease, Jsonb *json)
+durable_decide(int64 run, const DurableLease *lease, Jsonb *json, DurableFresh *fresh)
 {
 	DurableApplied result;
 
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
-		result = decide_once(run, lease, json, NULL);
+		result = decide_once(run, lease, json, NULL, fresh);
 	} while (result == APPLY_AGAIN);
 	return result != APPLY_LOST;
 }
 
 bool
-durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *json)
+durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *json, DurableFresh *fresh)
 {
-	return decide_once(run, after->lease, json, after) != APPLY_LOST;
+	return decide_once(run, after->lease, json, after, fresh) != APPLY_LOST;
 }
 
 static void

@@ -18,16 +18,19 @@
 /*
  * Applies a decision to the turn that the lease holds. One that cannot be
  * understood, or does not fit the history, fails the run. false: the claim or
- * the run is gone, and nothing was changed.
+ * the run is gone, and nothing was changed. fresh: who may claim the steps that it
+ * dispatches, or NULL.
  */
-extern bool durable_decide(int64 run, const DurableLease *lease, Jsonb *decision);
+extern bool durable_decide(int64 run, const DurableLease *lease, Jsonb *decision,
+						   DurableFresh *fresh);
 
 /*
  * The result of a step together with the decision that follows from it, when nothing
  * else has come to the run since its last turn. false: nothing was changed, the step
  * not settled either.
  */
-extern bool durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *decision);
+extern bool durable_decide_after(int64 run, const DurableAfterStep *after, Jsonb *decision,
+								 DurableFresh *fresh);
 
 /*
  * Before the caller holds any run: takes the locks that a decision needs first, because it

@@ -135,13 +135,13 @@ fill_after(const DurableExchangeItem *item, DurableAfterStep *after)
 }
 
 static bool
-decide_after(DurableExchangeItem *item)
+decide_after(DurableExchangeItem *item, DurableFresh *fresh)
 {
 	DurableAfterStep after;
 
 	fill_after(item, &after);
 	return item->has_turn && !item->failed && item->run != 0 &&
-		durable_decide_after(item->run, &after, item->decision);
+		durable_decide_after(item->run, &after, item->decision, fresh);
 }
 
 /* Whether its decision may start children; the strings of a jsonb are in it as they are. */
@@ -164,16 +164,17 @@ prepare_starts(const DurableExchangeItem *item)
 }
 
 static DurableExchanged
-settle(DurableExchangeItem *item)
+settle(DurableExchangeItem *item, DurableFresh *fresh)
 {
 	if (item->lease == NULL || !durable_lease_holds(item->lease, item->target.id))
 		return EXCHANGE_LOST;
 	if (item->is_turn)
 		return item->decision != NULL && !item->has_turn &&
-			durable_decide(item->run, item->lease, item->decision) ? EXCHANGE_SETTLED : EXCHANGE_LOST;
+			durable_decide(item->run, item->lease, item->decision, fresh) ?
+			EXCHANGE_SETTLED : EXCHANGE_LOST;
 	if (item->decision != NULL && !item->has_turn)
 		return EXCHANGE_LOST;
-	if (decide_after(item))
+	if (decide_after(item, fresh))
 		return EXCHANGE_DECIDED;
 	return durable_settle_one(item->lease, item->failed ? SETTLE_FAIL : SETTLE_COMPLETE,
 							  &item->target) ? EXCHANGE_SETTLED : EXCHANGE_LOST;
@@ -195,7 +196,7 @@ end_rounds(const DurableExchangeItem *items, int n)
 }
 
 void
-durable_exchange(DurableExchangeItem *items, int n)
+durable_exchange(DurableExchangeItem *items, int n, DurableFresh *fresh)
 {
 	MemoryContext before = CurrentMemoryContext;
 	MemoryContext scratch = AllocSetContextCreate(before, "durable exchange",
@@ -219,7 +220,7 @@ durable_exchange(DurableExchangeItem *items, int n)
 	{
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextSwitchTo(scratch);
-		items[i].result = settle(&items[i]);
+		items[i].result = settle(&items[i], fresh);
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(scratch);
 	}

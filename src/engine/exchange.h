@@ -13,6 +13,7 @@
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
+#include "engine/fresh.h"
 #include "engine/settle.h"
 
 typedef enum DurableExchanged
@@ -41,8 +42,9 @@ typedef struct DurableExchangeItem
 
 /*
  * Settles the items and says of each what became of it. Sorts them. 42501 when the caller
- * may not work in the namespace of one.
+ * may not work in the namespace of one. fresh: who may claim the steps that they dispatch, or
+ * NULL.
  */
-extern void durable_exchange(DurableExchangeItem *items, int n);
+extern void durable_exchange(DurableExchangeItem *items, int n, DurableFresh *fresh);
 
 #endif							/* DURABLE_EXCHANGE_H */

@@ -50,9 +50,9 @@ typedef struct Dispatch
 	const DurableLimitedBy *gate;	/* or NULL */
 	DurableTables tables;
 	DurableRow *rows;
-	int64	   *ids;			/* of those, the ones to be queued */
 	int			nrows;
-	int			nids;
+	int			nqueued;		/* of those, so many are to be queued: the first */
+	int64	   *ids;			/* of these, while they are written */
 } Dispatch;
 
 static void
@@ -87,24 +87,52 @@ fill_task(const Dispatch *dispatch, const DurableCheckpoint *checkpoint, Durable
 	durable_limited_by_to_row(dispatch->gate, row, TASK_LIMITER, TASK_LIMITER_KEY);
 }
 
+/* Into their list, but for those that the command itself may claim. */
+static void
+enlist(Dispatch *dispatch, const DurableWriter *tasks)
+{
+	int			n = 0;
+
+	for (int i = 0; i < dispatch->nqueued; i++)
+	{
+		const DurableRow *row = &dispatch->rows[i];
+
+		if (dispatch->gate == NULL && durable_fresh_offer(dispatch->turn->fresh, tasks->rel, row))
+			continue;
+		dispatch->ids[n++] = DatumGetInt64(row->values[TASK_ID]);
+	}
+	if (n > 0)
+		durable_limiter_enlist(&dispatch->tables, dispatch->gate, dispatch->ids, n,
+							   dispatch->priority, dispatch->turn->namespace, dispatch->queue);
+}
+
+static void
+set_deadlines(Dispatch *dispatch, Interval *window)
+{
+	for (int i = 0; i < dispatch->nqueued; i++)
+		dispatch->ids[i] = DatumGetInt64(dispatch->rows[i].values[TASK_ID]);
+	if (dispatch->nqueued > 0)
+		durable_deadline_insert_many(dispatch->ids, dispatch->nqueued,
+									 durable_clock_add(dispatch->now, window),
+									 dispatch->turn->namespace, dispatch->turn->workflow.queue);
+}
+
 /* The list entries go last: a claim that meets one finds the task. */
 static void
 flush(Dispatch *dispatch)
 {
 	const DurableOperation *op = dispatch->op;
 	Interval   *window = op->pickup_timeout != NULL ? op->pickup_timeout : op->timeout;
+	DurableWriter *tasks;
 
-	if (dispatch->nrows > 0)
-		durable_writer_insert_many(durable_tables_get(&dispatch->tables, TABLE_TASK),
-								   dispatch->rows, dispatch->nrows);
-	if (dispatch->nids > 0)
-		durable_limiter_enlist(&dispatch->tables, dispatch->gate, dispatch->ids, dispatch->nids,
-							   dispatch->priority, dispatch->turn->namespace, dispatch->queue);
-	if (dispatch->nids > 0 && window != NULL)
-		durable_deadline_insert_many(dispatch->ids, dispatch->nids,
-									 durable_clock_add(dispatch->now, window),
-									 dispatch->turn->namespace, dispatch->turn->workflow.queue);
-	dispatch->nrows = dispatch->nids = 0;
+	if (dispatch->nrows == 0)
+		return;
+	tasks = durable_tables_get(&dispatch->tables, TABLE_TASK);
+	durable_writer_insert_many(tasks, dispatch->rows, dispatch->nrows);
+	enlist(dispatch, tasks);
+	if (window != NULL)
+		set_deadlines(dispatch, window);
+	dispatch->nrows = dispatch->nqueued = 0;
 }
 
 static void
@@ -115,8 +143,9 @@ add_task(Dispatch *dispatch, DurableCheckpoint *checkpoint, bool queued)
 	checkpoint->task = durable_sequence_next(SEQ_TASK);
 	durable_turn_changed(dispatch->turn, checkpoint);
 	fill_task(dispatch, checkpoint, &dispatch->rows[dispatch->nrows++]);
-	if (queued)
-		dispatch->ids[dispatch->nids++] = checkpoint->task;
+	/* nothing is queued behind what is not */
+	Assert(!queued || dispatch->nqueued == dispatch->nrows - 1);
+	dispatch->nqueued += queued;
 }
 
 /* How many may be queued now. When some are on their way already, and others were

@@ -16,6 +16,7 @@
 #include "utils/array.h"
 #include "utils/jsonb.h"
 
+#include "engine/fresh.h"
 #include "engine/retry.h"
 #include "store/checkpoint.h"
 #include "store/lease.h"
@@ -136,6 +137,7 @@ typedef struct DurableTurn
 	/* a decision from outside: its history has only the positions it names */
 	bool		external;
 	const DurableAfterStep *after;	/* not of a turn that was claimed */
+	DurableFresh *fresh;		/* for the steps that it dispatches, or NULL */
 	DurableRow *task;			/* its task's row, once it is locked and if it is known */
 	List	   *waits;			/* DurableWait: what it waits for */
 	bool		rests_on_latest;	/* on nothing having come since it was claimed */

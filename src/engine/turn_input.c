@@ -60,11 +60,14 @@ push_checkpoint(JsonbParseState **state, const DurableCheckpoint *checkpoint, Ti
 
 /* One more than the last position; everything from *from on is in the list. */
 static int
-push_history(JsonbParseState **state, int64 run, int limit, TimestampTz now, int *from)
+push_history(JsonbParseState **state, int64 run, bool begun, int limit, TimestampTz now, int *from)
 {
-	int			n;
-	DurableCheckpoint *history = durable_checkpoints_tail(run, limit, HISTORY_BYTES, &n);
-	int			end = n > 0 ? history[n - 1].seq + 1 : durable_checkpoints_end(run);
+	int			n = 0;
+	/* a run that has not begun has none */
+	DurableCheckpoint *history = begun ?
+		durable_checkpoints_tail(run, limit, HISTORY_BYTES, &n) : NULL;
+	int			end = n > 0 ? history[n - 1].seq + 1 :
+		begun && limit == 0 ? durable_checkpoints_end(run) : 0;
 
 	durable_json_begin_array(state, "history");
 	for (int i = 0; i < n; i++)
@@ -98,7 +101,7 @@ durable_turn_input(int64 run, int limit, TimestampTz since, int *wakes, Jsonb **
 	add_time(&state, "now", now);
 	durable_json_add_value(&state, "input", jsonb_column(&row, RUN_INPUT));
 	add_time(&state, "since", since);
-	end = push_history(&state, run, limit, now, &from);
+	end = push_history(&state, run, !row.nulls[RUN_STARTED_AT], limit, now, &from);
 	durable_json_add_text(&state, "version", DatumGetTextPP(row.values[RUN_VERSION]));
 	durable_json_add_text(&state, "workflow", DatumGetTextPP(row.values[RUN_WORKFLOW]));
 	durable_json_add_int(&state, "history_end", end);

@@ -21,6 +21,9 @@ import { hostname } from 'node:os';
 
 /* Calls that hand in and claim, at once: while the server is at one the worker prepares the next. */
 const FLIGHTS = 2;
+/* So many claims in a row may take nothing but the steps that they have dispatched themselves. */
+const NARROW = 4;
+const BEAT_MS = 5000;
 const EPOCH_2000_US = 946684800000000;
 
 /** A step, signal or child that failed: code, details and so on are what was recorded. */
@@ -385,7 +388,7 @@ export class Worker {
    * workflows may require of this worker; null: what a worker of protocol 1 can do.
    */
   constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`,
-    concurrency = 10, prefetch = 48 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, capabilities = null, announceMs = 10000,
+    concurrency = 10, prefetch = 16 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, capabilities = null, announceMs = 10000,
     log = console.error } = {}) {
     Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, capabilities, announceMs, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
@@ -400,8 +403,9 @@ export class Worker {
     this.asked = 0;                // how many more claims are under way for
     this.outbox = [];              // what is done and not handed in
     this.flights = 0;              // exchanges under way
-    this.pace = 0;                 // how many tasks such a one handed in
+    this.target = concurrency;     // how many tasks to hold: more than slots while they are quick
     this.warm = new Map();         // run_id → the turn that waits for a step which this worker serves
+    this.narrow = 0;               // exchanges in a row that have claimed nothing but such steps
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
     this.running = false;
   }
@@ -412,7 +416,7 @@ export class Worker {
     this.loop = this.#announce().then(() => this.#poll());
     this.announcing = setInterval(() => this.#announce(), this.announceMs);
     this.renewal = setInterval(() => this.#renew().catch((error) => this.log('renewal failed:', error.message)), this.leaseMs / 3);
-    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), 5000);
+    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), BEAT_MS);
     return this;
   }
 
@@ -469,17 +473,23 @@ export class Worker {
 
   // ---- claiming
 
-  /** How many tasks to ask for: as many as there is room for, and as will be done meanwhile. */
-  #room() {
-    if (!this.running) return 0;
-    const wanted = this.concurrency + 2 * this.pace - this.waiting.length - this.working;
-    return Math.max(0, Math.min(wanted, this.prefetch - this.held.size) - this.asked);
+  /** How many tasks to ask for, in a call that hands in so many. */
+  #room(handedIn = 0) {
+    return this.running ? Math.max(0, this.target - (this.held.size - handedIn) - this.asked) : 0;
+  }
+
+  /** Got what was asked for, and slots idle meanwhile: more at once. Less than that, or more than the slots get to: fewer. */
+  #adapt(asked, got) {
+    if (asked > 0 && got === asked && this.working + this.waiting.length < this.concurrency) this.target = Math.min(2 * this.target, this.prefetch);
+    else if (got < asked || this.waiting.length > this.concurrency) this.target = Math.max(this.concurrency, Math.ceil(this.target / 2));
   }
 
   /** Waits for work while there is nothing to hand in: an exchange claims, too. */
   async #poll() {
     let failures = 0;
     while (this.running) {
+      // what has just come may be done in a moment, and handing that in claims, too
+      await new Promise((resolve) => { setImmediate(resolve); });
       const room = this.#room();
       if (room === 0 || this.flights > 0 || this.outbox.length > 0) {
         await new Promise((resolve) => { this.wake = resolve; });
@@ -503,7 +513,7 @@ export class Worker {
 
   #take(tasks) {
     for (const task of tasks ?? []) {
-      const entry = { key: `${task.token} ${task.task_id}`, task, get abort() { return (this.aborter ??= new AbortController()); } };
+      const entry = { key: `${task.token} ${task.task_id}`, task, since: performance.now(), get abort() { return (this.aborter ??= new AbortController()); } };
       entry.done = new Promise((resolve) => { entry.finish = resolve; });
       this.held.set(entry.key, entry);
       this.waiting.push(entry);
@@ -542,28 +552,28 @@ export class Worker {
   // ---- handing in
 
   /** What became of it: 0 the claim was lost, 1 settled, 2 the decision after the step was applied, too. */
-  #handIn(item) {
+  #handIn(item, { run_id: run }) {
     return new Promise((resolve, reject) => {
-      this.outbox.push({ item, resolve, reject });
+      this.outbox.push({ item, resolve, reject, goesOn: this.warm.has(run) });
       if (this.outbox.length === 1) setImmediate(() => this.#flush());
     });
   }
 
   /** … and something else instead when the database cannot take it: it is too large, or has a character that jsonb has not. */
-  async #handInOr(item, instead) {
+  async #handInOr(item, task, instead) {
     try {
-      return await this.#handIn(item);
+      return await this.#handIn(item, task);
     } catch (error) {
       if (!/^(22|54)/.test(error.code)) throw error;
-      return this.#handIn({ task_id: item.task_id, token: item.token, ...instead(errorJson(error)) });
+      this.warm.delete(task.run_id);
+      return this.#handIn({ task_id: item.task_id, token: item.token, ...instead(errorJson(error)) }, task);
     }
   }
 
   /** All that is done in one call, which brings the next tasks. Two of them at once keep both sides busy. */
   async #flush() {
     if (this.outbox.length === 0 || this.flights === FLIGHTS) return;
-    const share = Math.max(this.concurrency, Math.ceil(this.outbox.length / (FLIGHTS - this.flights)));
-    const batch = this.outbox.splice(0, share);
+    const batch = this.#batch();
     if (this.outbox.length > 0) setImmediate(() => this.#flush());
     this.flights++;
     try {
@@ -574,23 +584,33 @@ export class Worker {
       else for (const one of batch) await this.#exchange([one]).catch(one.reject);
     }
     this.flights--;
-    this.pace = Math.max(batch.length, Math.floor(this.pace / 2));
     this.wake?.();
     setImmediate(() => this.#flush());
   }
 
+  /** The share of one flight: either what goes on with a step of this worker, or what does not. */
+  #batch() {
+    const { goesOn } = this.outbox[0];
+    const share = Math.max(this.concurrency, Math.ceil(this.outbox.length / (FLIGHTS - this.flights)));
+    const batch = [];
+    this.outbox = this.outbox.filter((one) => one.goesOn !== goesOn || batch.length === share || !batch.push(one));
+    return batch;
+  }
+
   async #exchange(batch) {
-    const room = this.#room();
-    // what was begun goes on before more is begun, if there is any of it
-    const narrow = 2 * this.warm.size >= Math.min(this.prefetch, this.keepRuns) && !this.broad;
+    // What was begun goes on before more is begun: the steps that these decisions dispatch are
+    // claimed in the same commit, and never stand in a list. Now and then it is others' turn.
+    const narrow = batch[0].goesOn && this.narrow < NARROW;
+    const room = narrow && this.running ? batch.length : this.#room(batch.length);
+    this.narrow = narrow ? this.narrow + 1 : 0;
     this.asked += room;
     try {
       const { rows: [{ results, tasks }] } = await this.pool.query({
         name: 'exchange', text: 'SELECT * FROM durable.exchange($1, $2, $3, $4, $5, $6, $7)',
         values: [JSON.stringify(batch.map(({ item }) => item)), narrow ? this.stepQueues : this.queues, room,
           `${this.leaseMs} ms`, this.name, this.namespace, this.history] });
-      this.broad = narrow && (tasks?.length ?? 0) < room;
       batch.forEach(({ resolve }, i) => resolve(results[i]));
+      this.#adapt(room, tasks?.length ?? 0);
       this.#take(tasks);
     } finally {
       this.asked -= room;
@@ -614,7 +634,7 @@ export class Worker {
     if (decision.lost) return;
     if (decision.status !== 'continue') this.kept.delete(task.run_id);
     this.#keepWarm(turn, decision);
-    if (await this.#handInOr({ task_id: task.task_id, token: task.token, decision }, (error) => ({ decision: { status: 'failed', error } })) === 0) {
+    if (await this.#handInOr({ task_id: task.task_id, token: task.token, decision }, task, (error) => ({ decision: { status: 'failed', error } })) === 0) {
       this.warm.delete(task.run_id);
       this.lost(task);
     }
@@ -727,7 +747,7 @@ export class Worker {
       item.error = errorJson(error);
     }
     worked();
-    const result = await this.#handInOr(item, (error) => ({ error: { ...error, retryable: false } }));
+    const result = await this.#handInOr(item, task, (error) => ({ error: { ...error, retryable: false } }));
     if (result !== 2 && item.turn) this.warm.delete(task.run_id);
     if (result === 0) this.lost(task);
   }
@@ -755,15 +775,18 @@ export class Worker {
   async #renew() {
     for (const token of new Set([...this.held.values()].map(({ task }) => task.token))) {
       const { rows: [{ left }] } = await this.pool.query('SELECT durable.renew($1, $2) AS left', [token, `${this.leaseMs} ms`]);
-      if (left === 0) for (const { task, abort } of this.held.values()) if (task.token === token) abort.abort();
+      if (left === 0) for (const entry of this.held.values()) if (entry.task.token === token) entry.abort.abort();
     }
   }
 
-  /** Also how a worker learns that a run was cancelled. */
+  /** Of what was not claimed just now. Also how a worker learns that a run was cancelled. */
   async #heartbeat() {
-    for (const { task, abort } of this.held.values()) {
+    const old = performance.now() - BEAT_MS / 2;
+    for (const entry of this.held.values()) {
+      const { task, since } = entry;
+      if (since > old) continue;
       const { rows: [{ wanted }] } = await this.pool.query('SELECT durable.heartbeat($1, $2) AS wanted', [task.task_id, task.token]);
-      if (!wanted) abort.abort();
+      if (!wanted) entry.abort.abort();
     }
   }
 }
