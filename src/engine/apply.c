@@ -603,9 +603,9 @@ write_history(DurableTurn *turn, int below)
 
 		if (!checkpoint->unsaved)
 			continue;
-		/* a wait that is over in another way than by its signal */
-		if (checkpoint->kind == KIND_SIGNAL && checkpoint->stored &&
-			checkpoint->status != CHECKPOINT_PENDING)
+		/* a wait that is over in another way than by its signal, or its child's end */
+		if ((checkpoint->kind == KIND_SIGNAL || checkpoint->kind == KIND_CHILD) &&
+			checkpoint->stored && checkpoint->status != CHECKPOINT_PENDING)
 			(void) durable_waiter_remove(turn->namespace, checkpoint->name,
 										 turn->run, checkpoint->seq);
 		if (checkpoint->status == CHECKPOINT_CANCELLED && checkpoint->task != 0)

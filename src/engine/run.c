@@ -819,6 +819,8 @@ durable_run_signal(text *namespace, text *token, Jsonb *payload)
 			}
 			durable_run_close(&run);
 		}
+		else					/* the run is gone */
+			(void) durable_waiter_remove(namespace, token, id, seq);
 		durable_snapshot_pop();
 	}
 	if (woken == NULL)
