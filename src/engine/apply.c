@@ -1115,6 +1115,7 @@ apply_handoff(DurableTurn *turn, const DurableLease *lease, DurableHandoff *hand
 	}
 	turn->ending = true;
 	(void) write_history(turn, DURABLE_ALL_POSITIONS);
+	leave_slot(turn, true);
 	durable_handoff_begin(turn, &run, handoff);
 	turn->fan_changed = false;
 	park(turn, &run, 0, -1);

@@ -102,8 +102,9 @@ enlist(Dispatch *dispatch, const DurableWriter *tasks)
 		dispatch->ids[n++] = DatumGetInt64(row->values[TASK_ID]);
 	}
 	if (n > 0)
-		durable_limiter_enlist(&dispatch->tables, dispatch->gate, dispatch->ids, n,
-							   dispatch->priority, dispatch->turn->namespace, dispatch->queue);
+		durable_limiter_enlist_new(&dispatch->tables, dispatch->gate, dispatch->ids, n,
+								   dispatch->priority, dispatch->turn->namespace,
+								   dispatch->queue);
 }
 
 static void
