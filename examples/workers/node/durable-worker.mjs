@@ -71,8 +71,21 @@ function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, ti
   };
 }
 
-/** Follows what is measured; the first is taken as it is. */
-const average = (before, now) => (Number.isFinite(before) && before > 0 ? before + (now - before) / 8 : Math.max(now, 0.001));
+/** As the database gives it back: the keys of jsonb have an order of their own. */
+function stored(value) {
+  const json = JSON.stringify(value);
+  return json === undefined ? null : inOrder(JSON.parse(json));
+}
+
+function inOrder(value) {
+  if (value === null || typeof value !== 'object') return value;
+  if (Array.isArray(value)) return value.map(inOrder);
+  const keys = Object.keys(value).map((key) => [Buffer.from(key), key]).sort(([a], [b]) => a.length - b.length || a.compare(b));
+  return Object.fromEntries(keys.map(([, key]) => [key, inOrder(value[key])]));
+}
+
+/** Follows what is measured. */
+const average = (before, now) => Math.max(before === undefined ? now : before + (now - before) / 8, 0.001);
 
 const isPending = (recorded) => !recorded || recorded.status === 'pending';
 
@@ -235,7 +248,7 @@ class Turn {
     if (recorded) return recorded.output;
     const made = typeof command === 'function' ? command() : command;
     this.commands.push({ ...made, seq });
-    const output = made.value ?? made.output;
+    const output = stored(made.value ?? made.output);
     this.known.set(seq, { kind, name, status: 'completed', output });
     return output;
   }
@@ -316,9 +329,12 @@ class Turn {
     if (this.follows) { this.end({ status: 'claim' }); return await new Promise(() => {}); }
     this.busy++;
     try {
-      return await (transaction ? this.worker.stepInTransaction(this.task, seq, name, input, fn)
-        : this.worker.localStep(this.task, seq, name, input, fn, retries, backoffMs));
+      const output = stored(await (transaction ? this.worker.stepInTransaction(this.task, seq, name, input, fn)
+        : this.worker.localStep(this.task, seq, name, input, fn, retries, backoffMs)));
+      this.known.set(seq, { kind: 'local', name, status: 'completed', output });
+      return output;
     } catch (error) {
+      if (error instanceof StepFailed) this.known.set(seq, { kind: 'local', name, status: 'failed', error: error.error });
       if (error instanceof Lost) { this.worker.lost(this.task); this.end({ lost: true }); return await new Promise(() => {}); }
       if (error instanceof Unrecorded) { this.end({ unrecorded: error.cause }); return await new Promise(() => {}); }
       throw error;
@@ -395,8 +411,12 @@ export class Worker {
     log = console.error } = {}) {
     Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, capabilities, announceMs, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
-    this.stepQueues = this.queues.filter((queue) => queue in handlers);
-    this.pool = new pg.Pool({ ...connection, max: 6 });
+    // those on which a step may be, and not only turns
+    const turns = new Set(Object.keys(workflows).map((key) => key.split('@')[0]));
+    this.stepQueues = this.queues.filter((queue) => queue in handlers || !turns.has(queue));
+    this.pool = new pg.Pool({ ...connection, max: FLIGHTS + 4 });
+    // whoever uses it meanwhile learns it from the query
+    this.pool.on('connect', (client) => client.on('error', () => {}));
     this.pool.on('error', (error) => this.log('connection lost:', error.message));
     // token and task_id → { task, abort, done }: a run has one task for all its turns, and the
     // next may be claimed before this one is forgotten
@@ -406,8 +426,9 @@ export class Worker {
     this.asked = 0;                // how many more claims are under way for
     this.outbox = [];              // what is done and not handed in
     this.flights = 0;              // exchanges under way
-    this.took = Infinity;          // ms that a body or handler takes, and such a call, of late
-    this.flight = 0;
+    this.leaving = 0;              // how many they hand in
+    this.took = {};                // ms that turns and steps take, of late
+    this.flight = 0;               // and an exchange
     this.warm = new Map();         // run_id → the turn that waits for a step which this worker serves
     this.narrow = 0;               // exchanges in a row that have claimed nothing but such steps
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
@@ -477,12 +498,13 @@ export class Worker {
 
   // ---- claiming
 
-  /** How many tasks to ask for, in a call that hands in so many: what the slots get through while calls are under way. */
-  #room(handedIn = 0) {
+  /** How many tasks to ask for: what the slots get through while calls are under way, be they turns or steps. */
+  #room() {
     if (!this.running) return 0;
-    const meanwhile = Math.floor(FLIGHTS * this.concurrency * this.flight / this.took);
+    const took = Math.max(0, ...Object.values(this.took));
+    const meanwhile = took === 0 ? 0 : Math.floor(FLIGHTS * this.concurrency * this.flight / took);
     const wanted = Math.min(this.concurrency + meanwhile, this.prefetch);
-    return Math.max(0, wanted - (this.held.size - handedIn) - this.asked);
+    return Math.max(0, wanted - (this.held.size - this.leaving) - this.asked);
   }
 
   /** Waits for work while there is nothing to hand in: an exchange claims, too. */
@@ -534,7 +556,7 @@ export class Worker {
     entry.worked = () => {
       if (entry.free) return;
       entry.free = true;
-      this.took = average(this.took, performance.now() - begun);
+      this.took[task.kind] = average(this.took[task.kind], performance.now() - begun);
       this.working--;
       this.#begin();
     };
@@ -562,14 +584,18 @@ export class Worker {
     });
   }
 
-  /** … and something else instead when the database cannot take it: it is too large, or has a character that jsonb has not. */
+  /**
+   * … and something else instead when the database cannot take it: it is too large, or has a character that jsonb has
+   * not. That may be the decision after a step, and the step's result is good.
+   */
   async #handInOr(item, task, instead) {
     try {
       return await this.#handIn(item, task);
     } catch (error) {
       if (!/^(22|54)/.test(error.code)) throw error;
       this.warm.delete(task.run_id);
-      return this.#handIn({ task_id: item.task_id, token: item.token, ...instead(errorJson(error)) }, task);
+      const { turn, ...rest } = item;
+      return turn ? this.#handInOr(rest, task, instead) : this.#handIn({ task_id: item.task_id, token: item.token, ...instead(errorJson(error)) }, task);
     }
   }
 
@@ -604,7 +630,8 @@ export class Worker {
     // What was begun goes on before more is begun: the steps that these decisions dispatch are
     // claimed in the same commit, and never stand in a list. Now and then it is others' turn.
     const narrow = batch[0].goesOn && this.narrow < NARROW;
-    const room = narrow && this.running ? batch.length : this.#room(batch.length);
+    this.leaving += batch.length;
+    const room = narrow ? Math.min(batch.length, this.#room()) : this.#room();
     this.narrow = narrow ? this.narrow + 1 : 0;
     this.asked += room;
     const begun = performance.now();
@@ -618,6 +645,7 @@ export class Worker {
       this.#take(tasks);
     } finally {
       this.asked -= room;
+      this.leaving -= batch.length;
     }
   }
 
@@ -630,6 +658,7 @@ export class Worker {
     const body = this.#bodyOf(task.input);
     let decision = { status: 'failed', error: { message: `this worker has no workflow "${workflow}"`, code: 'no_workflow' } };
     let turn;
+    this.warm.delete(task.run_id);
     if (body) {
       turn = new Turn(this, task, await this.#historyOf(task));
       decision = await turn.run(body);
@@ -649,7 +678,8 @@ export class Worker {
     if (decision.status !== 'continue' || turn.blocked.size !== 1 || turn.chooses) return;
     const [seq] = turn.blocked;
     const command = decision.commands.find((c) => c.seq === seq && c.type === 'call');
-    if (!command || !this.stepQueues.includes(command.name)) return;
+    const handler = this.handlers[command?.name];
+    if (!handler || handler.transaction || !this.stepQueues.includes(command.queue ?? command.name)) return;
     this.warm.set(turn.task.run_id, { turn, seq, known: turn.known, historyEnd: Math.max(turn.historyEnd, turn.next) });
     if (this.warm.size > this.keepRuns) this.warm.delete(this.warm.keys().next().value);
   }
@@ -659,7 +689,7 @@ export class Worker {
     const warm = this.warm.get(task.run_id);
     if (warm?.seq !== task.seq) return undefined;
     this.warm.delete(task.run_id);
-    warm.known.set(warm.seq, { kind: 'step', name: task.name, status: 'completed', output: output === undefined ? null : JSON.parse(JSON.stringify(output)) });
+    warm.known.set(warm.seq, { kind: 'step', name: task.name, status: 'completed', output: stored(output) });
     const { task: claimed, history } = warm.turn;
     const turn = new Turn(this, claimed, history, warm);
     turn.started = warm.turn.started;
@@ -718,6 +748,7 @@ export class Worker {
 
   async stepInTransaction(task, seq, name, input, fn) {
     const client = await this.pool.connect();
+    let alive = true;
     try {
       await client.query('BEGIN');
       const output = await fn(client, input);
@@ -727,11 +758,13 @@ export class Worker {
       if (!kept) throw new Lost();
       return output;
     } catch (error) {
-      await client.query('ROLLBACK').catch(() => {});
+      alive = await client.query('ROLLBACK').then(() => true, () => false);
       if (error instanceof Lost) throw error;
+      // it may even have been committed
+      if (!alive) throw new Unrecorded(error.message, { cause: error });
       return await this.localStep(task, seq, name, input, () => { throw error; }, 1, 0);
     } finally {
-      client.release();
+      client.release(!alive);
     }
   }
 
@@ -745,11 +778,12 @@ export class Worker {
     try {
       if (!handler) throw Object.assign(new Error(`no handler for ${task.name}`), { retryable: false });
       item.output = await handler(task.input, { ...task, get signal() { return entry.abort.signal; } });
-      item.turn = await this.#decideAfter(task, item.output);
     } catch (error) {
       if (!this.running && entry.abort.signal.aborted) return;
       item.error = errorJson(error);
     }
+    // whatever is wrong with that, the result is good, and a turn will see it
+    if (!item.error) item.turn = await this.#decideAfter(task, item.output).catch(() => undefined);
     worked();
     const result = await this.#handInOr(item, task, (error) => ({ error: { ...error, retryable: false } }));
     if (result !== 2 && item.turn) this.warm.delete(task.run_id);
@@ -758,6 +792,7 @@ export class Worker {
 
   async #stepAndSettle(task, handler) {
     const client = await this.pool.connect();
+    let alive = true;
     try {
       await client.query('BEGIN');
       const output = await handler(client, task.input, task);
@@ -765,10 +800,11 @@ export class Worker {
       await client.query(kept ? 'COMMIT' : 'ROLLBACK');
       if (!kept) this.lost(task);
     } catch (error) {
-      await client.query('ROLLBACK').catch(() => {});
+      alive = await client.query('ROLLBACK').then(() => true, () => false);
+      if (!alive) throw error;      // it goes back, unless it was committed
       await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
     } finally {
-      client.release();
+      client.release(!alive);
     }
   }
 
@@ -785,7 +821,8 @@ export class Worker {
 
   /** Of what was not claimed just now. Also how a worker learns that a run was cancelled. */
   async #heartbeat() {
-    const old = performance.now() - BEAT_MS / 2;
+    const old = performance.now() - BEAT_MS / 10;
+    this.took = {};
     for (const entry of this.held.values()) {
       const { task, since } = entry;
       if (since > old) continue;
