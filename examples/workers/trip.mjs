@@ -86,6 +86,31 @@ async function chain(ctx) {
   return { said, aside: await ctx.await(aside), refused };
 }
 
+async function hop(ctx, n) {
+  const said = await ctx.step('echo_node', { n });
+  ctx.sideEffect(() => 'hopped');
+  return said;
+}
+
+// What the body sees of a result must be the same before it is stored and after. A local step
+// after it needs a turn that is claimed, with the history that the database has.
+async function odd(ctx, what) {
+  const value = await ctx.step('odd_node', what);
+  if (what === 'body') return '\0';
+  const before = ctx.sideEffect(() => String(JSON.stringify(value)));
+  await ctx.step('odd_node', 'none');
+  await ctx.localStep('turn', async () => null);
+  return { before, after: String(JSON.stringify(value)) };
+}
+
+async function oddResult(what) {
+  return {
+    keys: { longer: { b: 1, a: [2] }, b: 3, a: null, 'Zé': 'é' },
+    numbers: [1e16, 1.25e20, 1e-7, -0, 0, 1, 1.1, 2 ** 70, 1.7976931348623157e308, 5e-324, true],
+    nul: '\0', set: new Set([1]), nan: NaN,
+  }[what];
+}
+
 // To be killed while it undoes.
 async function unwind(ctx) {
   ctx.compensate('undo', { run: ctx.runId, what: 'first' });
@@ -132,12 +157,13 @@ async function load(ctx, input) {
 }
 
 const worker = new Worker({
-  workflows: { trip_node: trip, retreat_node: retreat, chain_node: chain, pair, unwind, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
+  workflows: { trip_node: trip, retreat_node: retreat, chain_node: chain, hop_node: hop, odd_node: odd, pair, unwind, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
   handlers: {
     charge: async (price, task) => {
       if (task.attempt === 1) throw Object.assign(new Error('the card reader is busy'), { code: '55006' });
       return { paid: price.total };
     },
+    odd_node: oddResult,
     echo_node: async ({ n }, task) => {
       if (n === 1 && task.attempt === 1) throw Object.assign(new Error('once more'), { code: '55006' });
       return { said: n };

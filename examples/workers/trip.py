@@ -204,7 +204,7 @@ def insure(input, task):
 
 if __name__ == "__main__":
     sys.setswitchinterval(1e-5)     # its threads come in each other's way much more often than they would
-    worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "chain_python": chain, "pair": pair, "hop": hop, "odd": odd,
+    worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "chain_python": chain, "pair": pair, "hop_python": hop, "odd_python": odd,
                                "unwind": unwind, "relay": relay, "load": load, "frozen": frozen},
                     handlers={"insure": insure, "echo_python": echo, "stay": stay, "odd": odd_result, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),

@@ -74,7 +74,7 @@ function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, ti
 /** As the database gives it back: the keys of jsonb have an order of their own. */
 function stored(value) {
   const json = JSON.stringify(value);
-  return json === undefined ? null : inOrder(JSON.parse(json));
+  return json === undefined ? undefined : inOrder(JSON.parse(json));
 }
 
 function inOrder(value) {
