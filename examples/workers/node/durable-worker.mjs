@@ -23,7 +23,12 @@ import { hostname } from 'node:os';
 const FLIGHTS = 2;
 /* So many claims in a row may take nothing but the steps that they have dispatched themselves. */
 const NARROW = 4;
+/* So long at most a worker says nothing of a task. */
 const BEAT_MS = 5000;
+/* What has been claimed so long and has not begun is handed back: others may have a slot for it. */
+const PATIENCE_MS = 1000;
+/* How quick tasks are is told by what was done in the last time of that length in which any was under way. */
+const RECENT_MS = 200;
 const EPOCH_2000_US = 946684800000000;
 
 /** A step, signal or child that failed: code, details and so on are what was recorded. */
@@ -404,6 +409,10 @@ export class Worker {
     this.outbox = [];              // what is done and not handed in
     this.flights = 0;              // exchanges under way
     this.target = concurrency;     // how many tasks to hold: more than slots while they are quick
+    this.most = concurrency;       // never more than that
+    this.flight = 0;               // ms that an exchange takes
+    this.done = this.busy = 0;     // tasks that were done of late, and the ms in which any was under way
+    this.counted = performance.now();
     this.warm = new Map();         // run_id → the turn that waits for a step which this worker serves
     this.narrow = 0;               // exchanges in a row that have claimed nothing but such steps
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
@@ -416,7 +425,8 @@ export class Worker {
     this.loop = this.#announce().then(() => this.#poll());
     this.announcing = setInterval(() => this.#announce(), this.announceMs);
     this.renewal = setInterval(() => this.#renew().catch((error) => this.log('renewal failed:', error.message)), this.leaseMs / 3);
-    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), BEAT_MS);
+    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), BEAT_MS / 2);
+    this.patience = setInterval(() => this.#handBackLate().catch((error) => this.log('hand-back failed:', error.message)), PATIENCE_MS / 2);
     return this;
   }
 
@@ -424,7 +434,7 @@ export class Worker {
   async stop({ graceMs = 10000 } = {}) {
     this.running = false;
     this.status = 'draining';
-    await this.#release(this.waiting.splice(0));
+    await this.#handBack(this.waiting.splice(0));
     this.wake?.();
     await this.announced;
     await this.#announce();
@@ -436,23 +446,37 @@ export class Worker {
     clearTimeout(timer);
     clearInterval(this.renewal);
     clearInterval(this.beat);
+    clearInterval(this.patience);
     clearInterval(this.announcing);
     await this.announced;
     for (const { abort } of this.held.values()) abort.abort();
-    await this.#release([...this.held.values()]);
+    await this.#handBack([...this.held.values()]);
     await this.pool.query('SELECT durable.withdraw_worker($1, $2)', [this.name, this.namespace])
       .catch((error) => this.log('withdrawal failed:', error.message));
     await this.pool.end();
   }
 
-  async #release(entries) {
-    for (const entry of entries) {
-      this.held.delete(entry.key);
-      entry.finish();
+  /** Uncounted. They are held until that is done: stop() waits for it. What cannot be handed back lapses. */
+  async #handBack(entries) {
+    const rounds = new Map();
+    for (const entry of entries) rounds.set(entry.task.token, [...rounds.get(entry.task.token) ?? [], entry]);
+    for (const [token, round] of rounds) {
+      await this.pool.query('SELECT durable.release($1, $2)', [token, round.map(({ task }) => task.task_id)])
+        .catch((error) => this.log('hand-back failed:', error.message));
+      for (const entry of round) {
+        this.held.delete(entry.key);
+        entry.finish();
+      }
     }
-    for (const entry of entries) {
-      await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [entry.task.token, entry.task.task_id]);
-    }
+  }
+
+  /** All slots are busy with what takes long: what waits for one of them is for others, too. */
+  async #handBackLate() {
+    const late = performance.now() - PATIENCE_MS;
+    if (!(this.waiting[0]?.since < late)) return;
+    this.target = this.most = this.concurrency;
+    await this.#handBack(this.waiting.splice(0));
+    this.wake?.();
   }
 
   // ---- telling who is here
@@ -478,10 +502,26 @@ export class Worker {
     return this.running ? Math.max(0, this.target - (this.held.size - handedIn) - this.asked) : 0;
   }
 
-  /** Got what was asked for, and slots idle meanwhile: more at once. Less than that, or more than the slots get to: fewer. */
+  /**
+   * Got what was asked for, and slots idle meanwhile: more at once. Less than that, or more than the slots get to: fewer. Never more
+   * than the slots can do while two calls are under way.
+   */
   #adapt(asked, got) {
-    if (asked > 0 && got === asked && this.working + this.waiting.length < this.concurrency) this.target = Math.min(2 * this.target, this.prefetch);
-    else if (got < asked || this.waiting.length > this.concurrency) this.target = Math.max(this.concurrency, Math.ceil(this.target / 2));
+    this.#countBusy();
+    this.most = Math.min(this.prefetch, Math.ceil(this.concurrency + FLIGHTS * this.flight * this.done / Math.max(this.busy, RECENT_MS / 4)));
+    if (asked > 0 && got === asked && this.working + this.waiting.length < this.concurrency) this.target = 2 * this.target;
+    else if (got < asked || this.waiting.length > this.concurrency) this.target = Math.ceil(this.target / 2);
+    this.target = Math.max(this.concurrency, Math.min(this.target, this.most));
+  }
+
+  #countBusy() {
+    const now = performance.now();
+    if (this.working > 0) {
+      const kept = Math.exp((this.counted - now) / RECENT_MS);
+      this.done *= kept;
+      this.busy = this.busy * kept + now - this.counted;
+    }
+    this.counted = now;
   }
 
   /** Waits for work while there is nothing to hand in: an exchange claims, too. */
@@ -518,7 +558,7 @@ export class Worker {
       this.held.set(entry.key, entry);
       this.waiting.push(entry);
     }
-    if (!this.running) this.#release(this.waiting.splice(0)).catch(() => {});
+    if (!this.running) this.#handBack(this.waiting.splice(0));
     this.#begin();
   }
 
@@ -528,11 +568,14 @@ export class Worker {
 
   #execute(entry) {
     const { task } = entry;
+    this.#countBusy();
     this.working++;
     entry.worked = () => {
       if (entry.free) return;
       entry.free = true;
+      this.#countBusy();
       this.working--;
+      this.done++;
       this.#begin();
     };
     (task.kind === 'turn' ? this.#turn(entry) : this.#step(entry))
@@ -601,7 +644,8 @@ export class Worker {
     // What was begun goes on before more is begun: the steps that these decisions dispatch are
     // claimed in the same commit, and never stand in a list. Now and then it is others' turn.
     const narrow = batch[0].goesOn && this.narrow < NARROW;
-    const room = narrow && this.running ? batch.length : this.#room(batch.length);
+    const room = narrow && this.running && this.held.size - batch.length < this.most ? batch.length : this.#room(batch.length);
+    const begun = performance.now();
     this.narrow = narrow ? this.narrow + 1 : 0;
     this.asked += room;
     try {
@@ -609,6 +653,7 @@ export class Worker {
         name: 'exchange', text: 'SELECT * FROM durable.exchange($1, $2, $3, $4, $5, $6, $7)',
         values: [JSON.stringify(batch.map(({ item }) => item)), narrow ? this.stepQueues : this.queues, room,
           `${this.leaseMs} ms`, this.name, this.namespace, this.history] });
+      this.flight += (performance.now() - begun - this.flight) / 8;
       batch.forEach(({ resolve }, i) => resolve(results[i]));
       this.#adapt(room, tasks?.length ?? 0);
       this.#take(tasks);
@@ -645,7 +690,7 @@ export class Worker {
     if (decision.status !== 'continue' || turn.blocked.size !== 1 || turn.chooses) return;
     const [seq] = turn.blocked;
     const command = decision.commands.find((c) => c.seq === seq && c.type === 'call');
-    if (!command || !this.stepQueues.includes(command.name)) return;
+    if (!command || !this.stepQueues.includes(command.queue ?? command.name) || !(command.name in this.handlers) || this.handlers[command.name].transaction) return;
     this.warm.set(turn.task.run_id, { turn, seq, known: turn.known, historyEnd: Math.max(turn.historyEnd, turn.next) });
     if (this.warm.size > this.keepRuns) this.warm.delete(this.warm.keys().next().value);
   }
@@ -783,9 +828,10 @@ export class Worker {
   async #heartbeat() {
     const old = performance.now() - BEAT_MS / 2;
     for (const entry of this.held.values()) {
-      const { task, since } = entry;
-      if (since > old) continue;
+      const { task, since, beaten = since } = entry;
+      if (beaten > old) continue;
       const { rows: [{ wanted }] } = await this.pool.query('SELECT durable.heartbeat($1, $2) AS wanted', [task.task_id, task.token]);
+      entry.beaten = performance.now();
       if (!wanted) entry.abort.abort();
     }
   }

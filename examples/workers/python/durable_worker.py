@@ -23,6 +23,7 @@ import collections
 import datetime
 import decimal
 import json
+import math
 import os
 import random
 import socket
@@ -35,6 +36,9 @@ import psycopg2
 import psycopg2.extras
 
 FLIGHTS = 2     # calls that hand in and claim, at once: while the server is at one the next is filled
+NARROW = 4      # so many claims in a row may take nothing but steps, when many runs are under way
+RECENT = 0.2    # seconds; how quick tasks are is told by what was done in the last time of that length in which any was under way
+PATIENCE = 1.0  # seconds; what has been claimed so long and has not begun is handed back: others may have a thread for it
 EPOCH_2000_US = 946684800000000
 
 
@@ -411,17 +415,19 @@ class Worker:
         self.asked = 0                          # how many more claims are under way for
         self.polling = False                    # one of them waits for work
         self.flights = 0                        # the others hand in, too
-        self.took, self.pace = 1.0, 0           # seconds that a task takes; how many are done during a flight
+        self.done = self.busy = 0.0             # tasks that were done of late, and the seconds in which any was under way
+        self.counted = time.monotonic()
+        self.pace = 0                           # how many are done during a flight
         self.warm = collections.OrderedDict()   # run_id -> the ended turn that waits for a step which this worker serves
         self.kept = collections.OrderedDict()   # run_id -> since, its history
-        self.broad = False
+        self.narrow = 0                         # claims in a row that took nothing but steps
         self.stopping, self.stopped = threading.Event(), threading.Event()
         self.local = threading.local()
         self.threads = []
 
     def start(self):
         self.threads = [threading.Thread(target=target, daemon=True) for target, number in (
-            (self._work, self.concurrency), (self._exchange_on, FLIGHTS + 1), (self._keep_alive, 1)) for _ in range(number)]
+            (self._work, self.concurrency), (self._exchange_on, FLIGHTS + 1), (self._keep_alive, 1), (self._give_way, 1)) for _ in range(number)]
         self.announcer = threading.Thread(target=self._keep_announced, daemon=True)
         self._announce("up")
         for thread in [*self.threads, self.announcer]:
@@ -452,10 +458,33 @@ class Worker:
         self._close()
 
     def _hand_back(self, tasks):
+        rounds = collections.defaultdict(list)
         for task in tasks:
             task["lost"] = True
-            self._row("SELECT durable.release(%s, ARRAY[%s])", task["token"], task["task_id"])
-            self._forget(task)
+            rounds[task["token"]].append(task)
+        for token, round in rounds.items():
+            self._row("SELECT durable.release(%s, %s::text[])", token, [task["task_id"] for task in round])
+            for task in round:
+                self._forget(task)
+
+    def _give_way(self):
+        """All threads are busy with what takes long: what waits for one of them is for others, too."""
+        while not self.stopping.wait(PATIENCE / 2):
+            with self.mutex:
+                late = list(self.waiting) if self.waiting and self.waiting[0]["claimed"] < time.monotonic() - PATIENCE else []
+                if late:
+                    self.waiting.clear()
+                    self.pace = 0
+            try:
+                self._hand_back(late)
+            except psycopg2.Error as error:
+                print(f"{self.name}: {error}", file=sys.stderr)
+                for task in late:       # it lapses
+                    self._forget(task)
+            if late:
+                with self.mutex:
+                    self.to_exchange.notify()
+        self._close()
 
     # ---- telling who is here
 
@@ -512,17 +541,26 @@ class Worker:
                 if self.stopped.is_set():
                     return self._close()
                 task = self.waiting.popleft()
+                self._count_busy()
                 self.working += 1
-            begun = time.monotonic()
             outcome = self._execute(task)
             with self.mutex:
+                self._count_busy()
                 self.working -= 1
-                self.took += (time.monotonic() - begun - self.took) / 8
+                self.done += 1
                 if outcome is None:
                     self.held.pop(self._key(task), None)
                 else:
                     self.outbox.append((task, outcome))
                 self.to_exchange.notify()
+
+    def _count_busy(self):
+        now = time.monotonic()
+        if self.working:
+            kept = math.exp((self.counted - now) / RECENT)
+            self.done *= kept
+            self.busy = self.busy * kept + now - self.counted
+        self.counted = now
 
     def _execute(self, task):
         """What is to be handed in; None: nothing is."""
@@ -564,8 +602,8 @@ class Worker:
         return max(0, min(wanted, self.prefetch - len(self.held)) - self.asked)
 
     def _is_full(self):
-        """What was begun goes on before more is begun, if there is any of it."""
-        return 2 * len(self.warm) >= min(self.prefetch, self.keep_runs) and not self.broad
+        """What was begun goes on before more is begun. Now and then it is others' turn: there may be more urgent ones."""
+        return 2 * len(self.warm) >= min(self.prefetch, self.keep_runs) and self.narrow < NARROW
 
     def _exchange_on(self):
         """Hands in whatever is done; when nothing is, one thread at a time waits for work."""
@@ -596,6 +634,7 @@ class Worker:
                 # what was not handed in, after an error that may be over the next time
                 self.outbox += [one for one in batch if self._key(one[0]) in self.held]
                 for task in tasks or []:
+                    task["claimed"] = time.monotonic()
                     self.held[self._key(task)] = task
                     self.waiting.append(task)
                 self.to_execute.notify(len(tasks or []))
@@ -636,13 +675,17 @@ class Worker:
 
     def _exchange(self, batch, room):
         narrow = self._is_full()
+        self.narrow = self.narrow + 1 if narrow else 0
         begun = time.monotonic()
         results, tasks = self._row(
             "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
             json.dumps([{"task_id": task["task_id"], "token": task["token"], **outcome} for task, outcome in batch]),
             self.step_queues if narrow else self.queues, room, datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
-        self.pace = int(self.concurrency * (time.monotonic() - begun) / self.took)
-        self.broad = narrow and len(tasks or []) < room
+        with self.mutex:
+            self._count_busy()
+            self.pace = int(self.done / max(self.busy, RECENT / 4) * (time.monotonic() - begun))
+        if len(tasks or []) < room:
+            self.narrow = NARROW
         for (task, outcome), result in zip(batch, results):
             if result == 0:
                 self._lost(task)
