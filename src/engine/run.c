@@ -742,6 +742,19 @@ open_by_id(DurableRun *run, text *run_id, bool wait, bool *known)
 	return *known ? durable_run_open(run, id, wait) : TM_Deleted;
 }
 
+/* What a run that has completed does not wait for is done all the same, and of a fan with a
+ * bound what follows. */
+static void
+follow_in_fan(DurableTables *tables, DurableRun *run, int seq)
+{
+	if (durable_run_status(&run->row) != RUN_COMPLETED || run->row.nulls[RUN_FAN_NEXT])
+		return;
+	durable_snapshot_push();
+	if (durable_step_follow(tables, &run->row, seq))
+		durable_run_update(run);
+	durable_snapshot_pop();
+}
+
 TM_Result
 durable_run_step_ended(DurableTables *tables, DurableRow *task,
 					   const DurableOutcome *outcome, bool wait)
@@ -786,6 +799,8 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 			durable_run_update(&run);
 		durable_snapshot_pop();
 	}
+	else if (result == TM_Ok)
+		follow_in_fan(tables, &run, seq);
 	durable_run_close(&run);
 	return result;
 }

@@ -352,8 +352,8 @@ queue_task(DurableTables *tables, int64 id)
 }
 
 /* Queues the step that follows in the fan, if any waits for its place. */
-static bool
-release_next(DurableTables *tables, DurableRow *run, int seq)
+bool
+durable_step_follow(DurableTables *tables, DurableRow *run, int seq)
 {
 	DurableProbe history;
 	int			next;
@@ -415,7 +415,7 @@ durable_step_result(DurableTables *tables, DurableRow *run, int seq, bool failed
 	/* nothing follows: the rest is about to be called off */
 	if (waits && failed && DatumGetBool(run->values[RUN_FAIL_FAST]) && is_awaited(run, seq))
 		return true;
-	*changed = release_next(tables, run, seq);
+	*changed = durable_step_follow(tables, run, seq);
 	/* it waits for anything, or a turn is under way */
 	if (!waits)
 		return true;

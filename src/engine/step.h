@@ -34,6 +34,10 @@ extern void durable_step_end_window(DurableRow *run);
 extern bool durable_step_result(DurableTables *tables, DurableRow *run, int seq,
 								bool failed, bool *changed);
 
+/* The first of both, for a run that has completed and left its fan out: whether the run's
+ * row was changed. */
+extern bool durable_step_follow(DurableTables *tables, DurableRow *run, int seq);
+
 /*
  * Pending steps of a locked live run whose tasks are gone: the body dispatches them
  * again when it comes there next. How many; 0 changed nothing. The caller wakes the

@@ -23,7 +23,12 @@ import { hostname } from 'node:os';
 const FLIGHTS = 2;
 /* So many claims in a row may take nothing but the steps that they have dispatched themselves. */
 const NARROW = 4;
+/* So long at most a worker says nothing of a task. */
 const BEAT_MS = 5000;
+/* What has been claimed so long and has not begun is handed back: others may have a slot for it. */
+const PATIENCE_MS = 1000;
+/* How quick tasks are is told by what was done in the last time of that length in which any was under way. */
+const RECENT_MS = 200;
 const EPOCH_2000_US = 946684800000000;
 
 /** A step, signal or child that failed: code, details and so on are what was recorded. */
@@ -83,9 +88,6 @@ function inOrder(value) {
   const keys = Object.keys(value).map((key) => [Buffer.from(key), key]).sort(([a], [b]) => a.length - b.length || a.compare(b));
   return Object.fromEntries(keys.map(([, key]) => [key, inOrder(value[key])]));
 }
-
-/** Follows what is measured. */
-const average = (before, now) => Math.max(before === undefined ? now : before + (now - before) / 8, 0.001);
 
 const isPending = (recorded) => !recorded || recorded.status === 'pending';
 
@@ -427,8 +429,9 @@ export class Worker {
     this.outbox = [];              // what is done and not handed in
     this.flights = 0;              // exchanges under way
     this.leaving = 0;              // how many they hand in
-    this.took = {};                // ms that turns and steps take, of late
-    this.flight = 0;               // and an exchange
+    this.flight = 0;               // ms that one takes
+    this.done = this.busy = 0;     // tasks that were done of late, and the ms in which any was under way
+    this.counted = performance.now();
     this.warm = new Map();         // run_id → the turn that waits for a step which this worker serves
     this.narrow = 0;               // exchanges in a row that have claimed nothing but such steps
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
@@ -441,7 +444,8 @@ export class Worker {
     this.loop = this.#announce().then(() => this.#poll());
     this.announcing = setInterval(() => this.#announce(), this.announceMs);
     this.renewal = setInterval(() => this.#renew().catch((error) => this.log('renewal failed:', error.message)), this.leaseMs / 3);
-    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), BEAT_MS);
+    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), BEAT_MS / 2);
+    this.patience = setInterval(() => this.#handBackLate().catch((error) => this.log('hand-back failed:', error.message)), PATIENCE_MS / 2);
     return this;
   }
 
@@ -449,7 +453,7 @@ export class Worker {
   async stop({ graceMs = 10000 } = {}) {
     this.running = false;
     this.status = 'draining';
-    await this.#release(this.waiting.splice(0));
+    await this.#handBack(this.waiting.splice(0));
     this.wake?.();
     await this.announced;
     await this.#announce();
@@ -461,23 +465,37 @@ export class Worker {
     clearTimeout(timer);
     clearInterval(this.renewal);
     clearInterval(this.beat);
+    clearInterval(this.patience);
     clearInterval(this.announcing);
     await this.announced;
     for (const { abort } of this.held.values()) abort.abort();
-    await this.#release([...this.held.values()]);
+    await this.#handBack([...this.held.values()]);
     await this.pool.query('SELECT durable.withdraw_worker($1, $2)', [this.name, this.namespace])
       .catch((error) => this.log('withdrawal failed:', error.message));
     await this.pool.end();
   }
 
-  async #release(entries) {
-    for (const entry of entries) {
-      this.held.delete(entry.key);
-      entry.finish();
+  /** Uncounted. They are held until that is done: stop() waits for it. What cannot be handed back lapses. */
+  async #handBack(entries) {
+    const rounds = new Map();
+    for (const entry of entries) rounds.set(entry.task.token, [...rounds.get(entry.task.token) ?? [], entry]);
+    for (const [token, round] of rounds) {
+      await this.pool.query('SELECT durable.release($1, $2)', [token, round.map(({ task }) => task.task_id)])
+        .catch((error) => this.log('hand-back failed:', error.message));
+      for (const entry of round) {
+        this.held.delete(entry.key);
+        entry.finish();
+      }
     }
-    for (const entry of entries) {
-      await this.pool.query('SELECT durable.release($1, ARRAY[$2])', [entry.task.token, entry.task.task_id]);
-    }
+  }
+
+  /** All slots are busy with what takes long: what waits for one of them is for others, too. */
+  async #handBackLate() {
+    const late = performance.now() - PATIENCE_MS;
+    if (!(this.waiting[0]?.since < late)) return;
+    this.done = 0;
+    await this.#handBack(this.waiting.splice(0));
+    this.wake?.();
   }
 
   // ---- telling who is here
@@ -498,13 +516,23 @@ export class Worker {
 
   // ---- claiming
 
-  /** How many tasks to ask for: what the slots get through while calls are under way, be they turns or steps. */
+  /** How many tasks to ask for: what the slots get through while calls are under way. */
   #room() {
     if (!this.running) return 0;
-    const took = Math.max(0, ...Object.values(this.took));
-    const meanwhile = took === 0 ? 0 : Math.floor(FLIGHTS * this.concurrency * this.flight / took);
+    this.#countBusy();
+    const meanwhile = Math.floor(FLIGHTS * this.flight * this.done / Math.max(this.busy, RECENT_MS / 20));
     const wanted = Math.min(this.concurrency + meanwhile, this.prefetch);
     return Math.max(0, wanted - (this.held.size - this.leaving) - this.asked);
+  }
+
+  #countBusy() {
+    const now = performance.now();
+    if (this.working > 0) {
+      const kept = Math.exp((this.counted - now) / RECENT_MS);
+      this.done *= kept;
+      this.busy = this.busy * kept + now - this.counted;
+    }
+    this.counted = now;
   }
 
   /** Waits for work while there is nothing to hand in: an exchange claims, too. */
@@ -541,7 +569,7 @@ export class Worker {
       this.held.set(entry.key, entry);
       this.waiting.push(entry);
     }
-    if (!this.running) this.#release(this.waiting.splice(0)).catch(() => {});
+    if (!this.running) this.#handBack(this.waiting.splice(0));
     this.#begin();
   }
 
@@ -551,13 +579,14 @@ export class Worker {
 
   #execute(entry) {
     const { task } = entry;
+    this.#countBusy();
     this.working++;
-    const begun = performance.now();
     entry.worked = () => {
       if (entry.free) return;
       entry.free = true;
-      this.took[task.kind] = average(this.took[task.kind], performance.now() - begun);
+      this.#countBusy();
       this.working--;
+      this.done++;
       this.#begin();
     };
     (task.kind === 'turn' ? this.#turn(entry) : this.#step(entry))
@@ -640,7 +669,7 @@ export class Worker {
         name: 'exchange', text: 'SELECT * FROM durable.exchange($1, $2, $3, $4, $5, $6, $7)',
         values: [JSON.stringify(batch.map(({ item }) => item)), narrow ? this.stepQueues : this.queues, room,
           `${this.leaseMs} ms`, this.name, this.namespace, this.history] });
-      this.flight = average(this.flight, performance.now() - begun);
+      this.flight = this.flight === 0 ? performance.now() - begun : this.flight + (performance.now() - begun - this.flight) / 8;
       batch.forEach(({ resolve }, i) => resolve(results[i]));
       this.#take(tasks);
     } finally {
@@ -822,11 +851,11 @@ export class Worker {
   /** Of what was not claimed just now. Also how a worker learns that a run was cancelled. */
   async #heartbeat() {
     const old = performance.now() - BEAT_MS / 10;
-    this.took = {};
     for (const entry of this.held.values()) {
-      const { task, since } = entry;
-      if (since > old) continue;
+      const { task, since, beaten = since } = entry;
+      if (beaten > old) continue;
       const { rows: [{ wanted }] } = await this.pool.query('SELECT durable.heartbeat($1, $2) AS wanted', [task.task_id, task.token]);
+      entry.beaten = performance.now();
       if (!wanted) entry.abort.abort();
     }
   }

@@ -23,6 +23,7 @@ import collections
 import datetime
 import decimal
 import json
+import math
 import os
 import random
 import socket
@@ -36,6 +37,8 @@ import psycopg2.extras
 
 FLIGHTS = 2     # calls that hand in and claim, at once: while the server is at one the next is filled
 NARROW = 4      # so many calls in a row may claim nothing but steps
+RECENT = 0.2    # seconds; how quick tasks are is told by what was done in the last time of that length in which any was under way
+PATIENCE = 1.0  # seconds; what has been claimed so long and has not begun is handed back: others may have a thread for it
 EPOCH_2000_US = 946684800000000
 
 
@@ -412,7 +415,9 @@ class Worker:
         self.asked = 0                          # how many more claims are under way for
         self.polling = False                    # one of them waits for work
         self.flights = 0                        # the others hand in, too
-        self.took, self.pace = 1.0, 0           # seconds that a task takes; how many are done during a flight
+        self.done = self.busy = 0.0             # tasks that were done of late, and the seconds in which any was under way
+        self.counted = time.monotonic()
+        self.pace = 0                           # how many are done during a flight
         self.warm = collections.OrderedDict()   # run_id -> the ended turn that waits for a step which this worker serves
         self.kept = collections.OrderedDict()   # run_id -> since, its history
         self.narrow = 0                         # calls in a row that have claimed nothing but steps
@@ -422,7 +427,7 @@ class Worker:
 
     def start(self):
         self.threads = [threading.Thread(target=target, daemon=True) for target, number in (
-            (self._work, self.concurrency), (self._exchange_on, FLIGHTS + 1), (self._keep_alive, 1)) for _ in range(number)]
+            (self._work, self.concurrency), (self._exchange_on, FLIGHTS + 1), (self._keep_alive, 1), (self._give_way, 1)) for _ in range(number)]
         self.announcer = threading.Thread(target=self._keep_announced, daemon=True)
         self._announce("up")
         for thread in [*self.threads, self.announcer]:
@@ -453,10 +458,33 @@ class Worker:
         self._close()
 
     def _hand_back(self, tasks):
+        rounds = collections.defaultdict(list)
         for task in tasks:
             task["lost"] = True
-            self._row("SELECT durable.release(%s, ARRAY[%s])", task["token"], task["task_id"])
-            self._forget(task)
+            rounds[task["token"]].append(task)
+        for token, round in rounds.items():
+            self._row("SELECT durable.release(%s, %s::text[])", token, [task["task_id"] for task in round])
+            for task in round:
+                self._forget(task)
+
+    def _give_way(self):
+        """All threads are busy with what takes long: what waits for one of them is for others, too."""
+        while not self.stopping.wait(PATIENCE / 2):
+            with self.mutex:
+                late = list(self.waiting) if self.waiting and self.waiting[0]["claimed"] < time.monotonic() - PATIENCE else []
+                if late:
+                    self.waiting.clear()
+                    self.pace = 0
+            try:
+                self._hand_back(late)
+            except psycopg2.Error as error:
+                print(f"{self.name}: {error}", file=sys.stderr)
+                for task in late:       # it lapses
+                    self._forget(task)
+            if late:
+                with self.mutex:
+                    self.to_exchange.notify()
+        self._close()
 
     # ---- telling who is here
 
@@ -522,17 +550,26 @@ class Worker:
                 if self.stopped.is_set():
                     return self._close()
                 task = self.waiting.popleft()
+                self._count_busy()
                 self.working += 1
-            begun = time.monotonic()
             outcome = self._execute(task)
             with self.mutex:
+                self._count_busy()
                 self.working -= 1
-                self.took += (time.monotonic() - begun - self.took) / 8
+                self.done += 1
                 if outcome is None:
                     self.held.pop(self._key(task), None)
                 else:
                     self.outbox.append((task, outcome))
                 self.to_exchange.notify()
+
+    def _count_busy(self):
+        now = time.monotonic()
+        if self.working:
+            kept = math.exp((self.counted - now) / RECENT)
+            self.done *= kept
+            self.busy = self.busy * kept + now - self.counted
+        self.counted = now
 
     def _execute(self, task):
         """What is to be handed in; None: nothing is."""
@@ -568,10 +605,11 @@ class Worker:
 
     def _room(self, following=0):
         """How many tasks to ask for: the steps that follow, or as many as there are slots for and as will be done meanwhile."""
-        if self.stopping.is_set() or following:
-            return 0 if self.stopping.is_set() else following
+        if self.stopping.is_set():
+            return 0
         wanted = self.concurrency + 2 * self.pace - len(self.waiting) - self.working
-        return max(0, min(wanted, self.prefetch - len(self.held)) - self.asked)
+        room = max(0, min(wanted, self.prefetch - len(self.held) + following) - self.asked)
+        return min(following, room) if following else room
 
     def _batch(self):
         """What to hand in next, and the queues to claim from. What is followed by a step of this worker goes first, and nothing but
@@ -612,6 +650,7 @@ class Worker:
                 # what was not handed in, after an error that may be over the next time
                 self.outbox += [one for one in batch if self._key(one[0]) in self.held]
                 for task in tasks or []:
+                    task["claimed"] = time.monotonic()
                     self.held[self._key(task)] = task
                     self.waiting.append(task)
                 self.to_execute.notify(len(tasks or []))
@@ -656,7 +695,9 @@ class Worker:
             "SELECT results, tasks FROM durable.exchange(%s, %s, %s, %s, %s, %s, %s)",
             json.dumps([{"task_id": task["task_id"], "token": task["token"], **outcome} for task, outcome in batch]),
             queues, room, datetime.timedelta(seconds=self.lease), self.name, self.namespace, self.history)
-        self.pace = int(self.concurrency * (time.monotonic() - begun) / self.took)
+        with self.mutex:
+            self._count_busy()
+            self.pace = int(self.done / max(self.busy, RECENT / 4) * (time.monotonic() - begun))
         for (task, outcome), result in zip(batch, results):
             if result == 0:
                 self._lost(task)
