@@ -604,6 +604,21 @@ open_in_order(Ending *ending, bool wait)
 	return result;
 }
 
+/* Who waits may have been started by the transaction that held the token until now: a
+ * snapshot from before does not see its run. */
+static TM_Result
+lock_ending(Ending *ending, bool wait)
+{
+	TM_Result	result;
+
+	if (ending->n == 1)
+		return open_in_order(ending, wait);
+	durable_snapshot_push();
+	result = open_in_order(ending, wait);
+	durable_snapshot_pop();
+	return result;
+}
+
 /* The outcome of one of them, to the next. */
 static void
 pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *error)
@@ -656,7 +671,7 @@ end_run(const DurableRow *seen, DurableRunStatus status, void *output, void *err
 	ending.ids[0] = DatumGetInt64(seen->values[RUN_ID]);
 	if (!find_waiting(&ending, seen, wait))
 		return TM_WouldBlock;
-	result = open_in_order(&ending, wait);
+	result = lock_ending(&ending, wait);
 	if (result != TM_Ok)
 		return result;
 	if (durable_run_has_ended(&run->row) || (check != NULL && !check(run, arg)))
