@@ -386,6 +386,8 @@ finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
 	/* in no list, and nobody executes it */
 	bool		parked = durable_run_turn_state(row) == TURN_PARKED;
 
+	if (status == RUN_COMPLETED)
+		durable_step_outlive(row);
 	(void) durable_run_unblock(row);
 	durable_run_set_status(row, status);
 	durable_run_set_turn_state(row, TURN_NONE);
@@ -757,14 +759,37 @@ open_by_id(DurableRun *run, text *run_id, bool wait, bool *known)
 	return *known ? durable_run_open(run, id, wait) : TM_Deleted;
 }
 
+/* A run that has completed wants no result any more, but what it has asked for is done:
+ * a step that waits for its place in a fan follows all the same. */
+static void
+take_result(DurableTables *tables, DurableRun *run, const DurableRow *task,
+			const DurableOutcome *outcome)
+{
+	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
+	bool		failed = outcome->status != TASK_COMPLETED;
+	bool		changed = false;
+
+	if (durable_run_has_ended(&run->row))
+	{
+		if (durable_step_release_next(tables, &run->row, seq))
+			durable_run_update(run);
+		return;
+	}
+	durable_run_deliver(run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
+						DatumGetInt32(task->values[TASK_ATTEMPT]),
+						outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
+						outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
+	if (durable_step_result(tables, &run->row, seq, failed, &changed))
+		durable_run_wake(run);
+	else if (changed)
+		durable_run_update(run);
+}
+
 TM_Result
 durable_run_step_ended(DurableTables *tables, DurableRow *task,
 					   const DurableOutcome *outcome, bool wait)
 {
 	DurableRun	run;
-	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
-	bool		failed = outcome->status != TASK_COMPLETED;
-	bool		changed = false;
 	bool		known;
 	TM_Result	result;
 
@@ -788,17 +813,10 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 		durable_timeout_ended(task);
 		durable_limiter_leave(tables, task);
 	}
-	if (result == TM_Ok && !durable_run_has_ended(&run.row))
+	if (result == TM_Ok)
 	{
 		durable_snapshot_push();
-		durable_run_deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
-							DatumGetInt32(task->values[TASK_ATTEMPT]),
-							outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
-							outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
-		if (durable_step_result(tables, &run.row, seq, failed, &changed))
-			durable_run_wake(&run);
-		else if (changed)
-			durable_run_update(&run);
+		take_result(tables, &run, task, outcome);
 		durable_snapshot_pop();
 	}
 	durable_run_close(&run);
