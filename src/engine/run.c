@@ -726,15 +726,15 @@ durable_run_die(int64 id, void *error)
 	return result == TM_WouldBlock ? TM_BeingModified : result;
 }
 
-bool
-durable_run_is_awaited(text *namespace, text *run_id)
+int64
+durable_run_waiting(text *namespace, text *run_id)
 {
 	text	   *token = durable_child_token(run_id);
 	int64		waiting;
 	int			seq;
 
 	durable_token_share(namespace, token);
-	return durable_waiter_find(namespace, token, &waiting, &seq);
+	return durable_waiter_find(namespace, token, &waiting, &seq) ? waiting : 0;
 }
 
 /* The run of that id, as durable_run_open(). *known: there is one. */
