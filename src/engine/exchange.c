@@ -4,7 +4,7 @@
  *	  What a worker has done since it last asked: of any claims, in one command.
  *
  * Lock order: the keys of starts that are counted; tasks of their own first, then what belongs to runs, by run and within
- * it by number. The leases are read once. That holds for the whole command, since a
+ * it by number. Where runs end that others wait for, those and all of ours are locked before that, ascending. The leases are read once. That holds for the whole command, since a
  * lease's list does not change, and whether a task has left it is told by the task's
  * row, which is read anew for each.
  *
@@ -18,14 +18,19 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "base/ids.h"
+#include "base/rel.h"
 #include "base/security.h"
 #include "engine/decision.h"
 #include "engine/exchange.h"
+#include "engine/run.h"
 #include "store/run.h"
 #include "store/task.h"
 
 /* The command that starts a child. */
 #define START_CHILD "start_child"
+/* The status of a decision that does not end its run. */
+#define GOES_ON "continue"
 
 static const DurableLease *
 read_lease(const pg_uuid_t *token)
@@ -97,6 +102,8 @@ find_tasks(DurableExchangeItem *items, int n)
 			item->run = item->target.id;
 		else if (durable_task_is(&task, "step"))
 			(void) durable_run_number_supposed(DatumGetTextPP(task.values[TASK_RUN_ID]), &item->run);
+		if (item->run != 0)
+			item->run_id = DatumGetTextPCopy(task.values[TASK_RUN_ID]);
 	}
 	durable_probe_close(&by_task_id);
 	durable_probe_close(&by_id);
@@ -164,6 +171,66 @@ prepare_starts(const DurableExchangeItem *item)
 						   item->decision);
 }
 
+/* Unless there is something wrong with its decision. */
+static bool
+ends_run(const DurableExchangeItem *item)
+{
+	JsonbValue	space;
+	JsonbValue *status;
+
+	if (item->lease == NULL || item->decision == NULL || item->failed ||
+		!JB_ROOT_IS_OBJECT(item->decision))
+		return false;
+	status = getKeyJsonValueFromContainer(&item->decision->root, "status", strlen("status"), &space);
+	return status != NULL && status->type == jbvString &&
+		(status->val.string.len != strlen(GOES_ON) ||
+		 memcmp(status->val.string.val, GOES_ON, status->val.string.len) != 0);
+}
+
+/*
+ * The end of a child locks the run that waits for it, too, which may have any number: of
+ * several ends, and other items, in one call that would be in no order, and two workers
+ * that end the children of two runs would meet. So then all are locked at first.
+ */
+static void
+lock_runs(const DurableExchangeItem *items, int n)
+{
+	int64	   *runs;
+	int			nruns = 0;
+	bool		told = false;
+
+	/* somebody may be about to wait for the first time: then it is as if this were not here */
+	if (durable_table_is_unused(REL_WAITER))
+		return;
+	runs = palloc(sizeof(int64) * 2 * n);
+	for (int i = 0; i < n; i++)
+	{
+		int64		waiting = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ends_run(&items[i]))
+			waiting = durable_run_waiting(items[i].lease->namespace, items[i].run_id);
+		if (items[i].lease != NULL)
+			runs[nruns++] = items[i].run;
+		if (waiting != 0)
+			runs[nruns++] = waiting;
+		told = told || waiting != 0;
+	}
+	if (told)
+		durable_ids_sort(runs, nruns);
+	durable_snapshot_push();
+	for (int i = 0; i < nruns && told; i++)
+	{
+		DurableRun	run;
+
+		CHECK_FOR_INTERRUPTS();
+		if ((i == 0 || runs[i] != runs[i - 1]) && durable_run_open(&run, runs[i], true) == TM_Ok)
+			durable_run_close(&run);
+	}
+	durable_snapshot_pop();
+	pfree(runs);
+}
+
 static DurableExchanged
 settle(DurableExchangeItem *item, DurableFresh *fresh)
 {
@@ -221,6 +288,9 @@ durable_exchange(DurableExchangeItem *items, int n, DurableFresh *fresh)
 	{
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextSwitchTo(scratch);
+		/* from here on they belong to runs */
+		if (items[i].run != 0 && (i == 0 || items[i - 1].run == 0) && i + 1 < n)
+			lock_runs(&items[i], n - i);
 		items[i].result = settle(&items[i], fresh);
 		MemoryContextSwitchTo(before);
 		MemoryContextReset(scratch);

@@ -37,6 +37,7 @@ typedef struct DurableExchangeItem
 	/* of exchange.c */
 	const DurableLease *lease;	/* NULL: there is none */
 	int64		run;			/* 0: a task of its own */
+	text	   *run_id;			/* NULL then */
 	bool		is_turn;
 } DurableExchangeItem;
 

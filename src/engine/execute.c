@@ -244,7 +244,7 @@ may_end_here(DurableTurn *turn)
 	return (turn->decision == DECISION_COMPLETED || turn->decision == DECISION_FAILED) &&
 		/* the end of a handler is another run's, too */
 		!durable_text_starts(turn->run_id, DURABLE_ID_ON_ERROR) &&
-		!durable_run_is_awaited(turn->namespace, turn->run_id);
+		durable_run_waiting(turn->namespace, turn->run_id) == 0;
 }
 
 /* Whether others have something to do before the step at hand has ended. */

@@ -386,6 +386,8 @@ finish(DurableRun *run, DurableRunStatus status, void *output, void *error)
 	/* in no list, and nobody executes it */
 	bool		parked = durable_run_turn_state(row) == TURN_PARKED;
 
+	if (status == RUN_COMPLETED)
+		durable_step_outlive(row);
 	(void) durable_run_unblock(row);
 	durable_run_set_status(row, status);
 	durable_run_set_turn_state(row, TURN_NONE);
@@ -604,6 +606,21 @@ open_in_order(Ending *ending, bool wait)
 	return result;
 }
 
+/* Who waits may have been started by the transaction that held the token until now: a
+ * snapshot from before does not see its run. */
+static TM_Result
+lock_ending(Ending *ending, bool wait)
+{
+	TM_Result	result;
+
+	if (ending->n == 1)
+		return open_in_order(ending, wait);
+	durable_snapshot_push();
+	result = open_in_order(ending, wait);
+	durable_snapshot_pop();
+	return result;
+}
+
 /* The outcome of one of them, to the next. */
 static void
 pass_on(Ending *ending, int i, DurableRunStatus status, void *output, void *error)
@@ -656,7 +673,7 @@ end_run(const DurableRow *seen, DurableRunStatus status, void *output, void *err
 	ending.ids[0] = DatumGetInt64(seen->values[RUN_ID]);
 	if (!find_waiting(&ending, seen, wait))
 		return TM_WouldBlock;
-	result = open_in_order(&ending, wait);
+	result = lock_ending(&ending, wait);
 	if (result != TM_Ok)
 		return result;
 	if (durable_run_has_ended(&run->row) || (check != NULL && !check(run, arg)))
@@ -709,15 +726,15 @@ durable_run_die(int64 id, void *error)
 	return result == TM_WouldBlock ? TM_BeingModified : result;
 }
 
-bool
-durable_run_is_awaited(text *namespace, text *run_id)
+int64
+durable_run_waiting(text *namespace, text *run_id)
 {
 	text	   *token = durable_child_token(run_id);
 	int64		waiting;
 	int			seq;
 
 	durable_token_share(namespace, token);
-	return durable_waiter_find(namespace, token, &waiting, &seq);
+	return durable_waiter_find(namespace, token, &waiting, &seq) ? waiting : 0;
 }
 
 /* The run of that id, as durable_run_open(). *known: there is one. */
@@ -742,17 +759,30 @@ open_by_id(DurableRun *run, text *run_id, bool wait, bool *known)
 	return *known ? durable_run_open(run, id, wait) : TM_Deleted;
 }
 
-/* What a run that has completed does not wait for is done all the same, and of a fan with a
- * bound what follows. */
+/* A run that has completed wants no result any more, but what it has asked for is done:
+ * a step that waits for its place in a fan follows all the same. */
 static void
-follow_in_fan(DurableTables *tables, DurableRun *run, int seq)
+take_result(DurableTables *tables, DurableRun *run, const DurableRow *task,
+			const DurableOutcome *outcome)
 {
-	if (durable_run_status(&run->row) != RUN_COMPLETED || run->row.nulls[RUN_FAN_NEXT])
+	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
+	bool		failed = outcome->status != TASK_COMPLETED;
+	bool		changed = false;
+
+	if (durable_run_has_ended(&run->row))
+	{
+		if (durable_step_release_next(tables, &run->row, seq))
+			durable_run_update(run);
 		return;
-	durable_snapshot_push();
-	if (durable_step_follow(tables, &run->row, seq))
+	}
+	durable_run_deliver(run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
+						DatumGetInt32(task->values[TASK_ATTEMPT]),
+						outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
+						outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
+	if (durable_step_result(tables, &run->row, seq, failed, &changed))
+		durable_run_wake(run);
+	else if (changed)
 		durable_run_update(run);
-	durable_snapshot_pop();
 }
 
 TM_Result
@@ -760,9 +790,6 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 					   const DurableOutcome *outcome, bool wait)
 {
 	DurableRun	run;
-	int			seq = DatumGetInt32(task->values[TASK_SEQ]);
-	bool		failed = outcome->status != TASK_COMPLETED;
-	bool		changed = false;
 	bool		known;
 	TM_Result	result;
 
@@ -786,21 +813,12 @@ durable_run_step_ended(DurableTables *tables, DurableRow *task,
 		durable_timeout_ended(task);
 		durable_limiter_leave(tables, task);
 	}
-	if (result == TM_Ok && !durable_run_has_ended(&run.row))
+	if (result == TM_Ok)
 	{
 		durable_snapshot_push();
-		durable_run_deliver(&run, seq, failed ? CHECKPOINT_FAILED : CHECKPOINT_COMPLETED,
-							DatumGetInt32(task->values[TASK_ATTEMPT]),
-							outcome->output == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->output)),
-							outcome->error == NULL ? NULL : DatumGetJsonbP(PointerGetDatum(outcome->error)));
-		if (durable_step_result(tables, &run.row, seq, failed, &changed))
-			durable_run_wake(&run);
-		else if (changed)
-			durable_run_update(&run);
+		take_result(tables, &run, task, outcome);
 		durable_snapshot_pop();
 	}
-	else if (result == TM_Ok)
-		follow_in_fan(tables, &run, seq);
 	durable_run_close(&run);
 	return result;
 }

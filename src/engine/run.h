@@ -116,8 +116,9 @@ extern bool durable_run_end_seen(int64 id, const DurableRow *seen, DurableRunSta
 /* 55006 in a step of this run, whose own transaction would end it */
 extern void durable_run_refuse_own(text *run_id);
 
-/* Whether another run waits for this one's end. */
-extern bool durable_run_is_awaited(text *namespace, text *run_id);
+/* The run that waits for this one's end, 0 for none; until the transaction ends there will be
+ * no other. Waits for who is about to wait. */
+extern int64 durable_run_waiting(text *namespace, text *run_id);
 
 /* A dispatched step's task reached its outcome. As the functions of outcome.h. */
 extern TM_Result durable_run_step_ended(DurableTables *tables, DurableRow *task,

@@ -351,9 +351,8 @@ queue_task(DurableTables *tables, int64 id)
 	return found;
 }
 
-/* Queues the step that follows in the fan, if any waits for its place. */
 bool
-durable_step_follow(DurableTables *tables, DurableRow *run, int seq)
+durable_step_release_next(DurableTables *tables, DurableRow *run, int seq)
 {
 	DurableProbe history;
 	int			next;
@@ -398,6 +397,26 @@ next_awaited(int64 run, int first, int on)
 	return on >= first ? on : -1;
 }
 
+void
+durable_step_outlive(DurableRow *run)
+{
+	DurableTables tables;
+	int			first;
+
+	if (run->nulls[RUN_FAN_NEXT])
+		return;
+	first = DatumGetInt32(run->values[RUN_FAN_FIRST]);
+	durable_snapshot_push();
+	if (next_awaited(DatumGetInt64(run->values[RUN_ID]), first,
+					 DatumGetInt32(run->values[RUN_FAN_NEXT])) < 0)
+	{
+		durable_tables_init(&tables);
+		(void) durable_step_release_next(&tables, run, first);
+		durable_tables_close(&tables);
+	}
+	durable_snapshot_pop();
+}
+
 static bool
 is_awaited(const DurableRow *run, int seq)
 {
@@ -415,7 +434,7 @@ durable_step_result(DurableTables *tables, DurableRow *run, int seq, bool failed
 	/* nothing follows: the rest is about to be called off */
 	if (waits && failed && DatumGetBool(run->values[RUN_FAIL_FAST]) && is_awaited(run, seq))
 		return true;
-	*changed = durable_step_follow(tables, run, seq);
+	*changed = durable_step_release_next(tables, run, seq);
 	/* it waits for anything, or a turn is under way */
 	if (!waits)
 		return true;

@@ -28,15 +28,18 @@ extern void durable_step_store_window(DurableTurn *turn, DurableRow *run);
 /* No step of a fan waits for its place any more. */
 extern void durable_step_end_window(DurableRow *run);
 
+/* A step has ended, with the run locked since before the active snapshot: the next one of
+ * its fan that waits for its place is queued. Whether the run's row was changed. */
+extern bool durable_step_release_next(DurableTables *tables, DurableRow *run, int seq);
+/* The run, which is locked, completes before its fan: the rest of it follows one by one, also
+ * where a failure has stopped it and nothing of it is out that could be followed. */
+extern void durable_step_outlive(DurableRow *run);
+
 /* For the result of a step, with the run locked since before the active snapshot:
  * queues the step that follows in the fan, and tells whether the run is to be
  * woken. *changed is set when the run's row was changed. */
 extern bool durable_step_result(DurableTables *tables, DurableRow *run, int seq,
 								bool failed, bool *changed);
-
-/* The first of both, for a run that has completed and left its fan out: whether the run's
- * row was changed. */
-extern bool durable_step_follow(DurableTables *tables, DurableRow *run, int seq);
 
 /*
  * Pending steps of a locked live run whose tasks are gone: the body dispatches them

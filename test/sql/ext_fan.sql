@@ -79,17 +79,34 @@ SELECT durable.complete(task_id, token, to_jsonb(seq)) FROM durable.claim('{s}',
 SELECT durable.complete(task_id, token, to_jsonb(seq)) FROM durable.claim('{s}', 10);
 SELECT * FROM fan WHERE run_id = 'c';
 SELECT * FROM turn('{"status": "completed"}');
--- a run that completes without waiting for it leaves it to go on
+
+-- a run that completes before its fan: what it has asked for is done, in its order
 SELECT durable.start('w', NULL, 'c3');
-SELECT * FROM turn(waits('{"type": "call_all", "seq": 0, "name": "s", "inputs": [1, 2, 3, 4], "max_in_flight": 2}', '{"type": "wait_signal", "seq": 4, "signal": "c3"}'));
-SELECT durable.signal('c3');
+SELECT * FROM turn(waits('{"type": "call_all", "seq": 0, "name": "s", "inputs": [1, 2, 3, 4], "max_in_flight": 2, "await": false}', '{"type": "wait_signal", "seq": 4, "signal": "x3"}'));
+SELECT durable.signal('x3');
 SELECT * FROM turn('{"status": "completed"}');
-SELECT durable.complete(task_id, token) FROM durable.claim('{s}');
 SELECT ready, tasks FROM fan WHERE run_id = 'c3';
-SELECT durable.fail(task_id, token, '{"message": "no"}') FROM durable.claim('{s}', 10);
-SELECT durable.complete(task_id, token) FROM durable.claim('{s}', 10);
+SELECT durable.complete(task_id, token, to_jsonb(seq)) FROM durable.claim('{s}');
 SELECT ready, tasks FROM fan WHERE run_id = 'c3';
-SELECT status, fan_next FROM durable.run WHERE run_id = 'c3';
+SELECT durable.fail(task_id, token, '{"message": "no"}') FROM durable.claim('{s}');
+SELECT ready, tasks FROM fan WHERE run_id = 'c3';
+SELECT durable.complete(task_id, token, to_jsonb(seq)) FROM durable.claim('{s}', 10);
+SELECT ready, tasks FROM fan WHERE run_id = 'c3';
+-- … of which nothing is out, since a failure has stopped it
+SELECT durable.start('w', NULL, 'c4');
+SELECT * FROM turn(waits('{"type": "call_all", "seq": 0, "name": "s", "inputs": [1, 2, 3], "max_in_flight": 1, "mode": "fail_fast"}'));
+SELECT durable.fail(task_id, token, '{"message": "no"}') FROM durable.claim('{s}');
+SELECT ready, tasks FROM fan WHERE run_id = 'c4';
+SELECT * FROM turn('{"status": "completed"}');
+SELECT ready, tasks FROM fan WHERE run_id = 'c4';
+SELECT durable.complete(task_id, token, to_jsonb(seq)) FROM durable.claim('{s}', 10);
+SELECT durable.complete(task_id, token, to_jsonb(seq)) FROM durable.claim('{s}', 10);
+SELECT ready, tasks FROM fan WHERE run_id = 'c4';
+-- … and of one that fails nothing is left
+SELECT durable.start('w', NULL, 'c5');
+SELECT * FROM turn(waits('{"type": "call_all", "seq": 0, "name": "s", "inputs": [1, 2, 3], "max_in_flight": 1, "await": false}', '{"type": "sleep", "seq": 3, "ms": 0}'));
+SELECT * FROM turn('{"status": "failed"}');
+SELECT ready, tasks FROM fan WHERE run_id = 'c5';
 
 --
 -- fail_fast: the first failure wakes the run, which calls the rest off
