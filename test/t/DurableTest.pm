@@ -13,7 +13,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 our @EXPORT = qw(durable_node crash crash_in_body kill9_backend bring_to die_by pgbench_scripts damage is_undisturbed sqlstate
-	pid_state wait_for);
+	pid_state wait_for server_is_back);
 
 my @CONF = (
 	'log_statement = none',
@@ -80,6 +80,17 @@ sub wait_for
 	die "timed out waiting for $what";
 }
 
+# server_is_back(NODE): waits until it lets somebody in (again). One that is turned away is gone
+# before it has read what it was to ask, which is no error here as it is in poll_query_until().
+sub server_is_back
+{
+	my ($node) = @_;
+	return wait_for(sub {
+		my $result = eval { $node->psql('postgres', 'SELECT true', stdout => \my $out, stderr => \my $err) };
+		return defined $result && $result == 0;
+	}, 'the server to come back');
+}
+
 # crash(NODE): SIGKILL to the postmaster and all its processes, as if the
 # machine had lost its power (except that what was written to files stays).
 sub crash
@@ -119,7 +130,7 @@ sub kill9_backend
 	wait_for(sub { pid_state($session->pid) =~ /^Z?$/ }, 'the backend to die');
 	# A connection may succeed before the postmaster has noticed.
 	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
-	$node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
+	server_is_back($node) or die 'the server does not come back';
 	$session->quit;
 	return;
 }

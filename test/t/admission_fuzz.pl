@@ -259,7 +259,7 @@ sub rounds
 			$kills{server}++;
 		}
 		$errors .= unexpected(end_load($_)) for @load;
-		$node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
+		server_is_back($node) or die 'the server does not come back';
 	} while (time - $begin < $SECONDS);
 	note "$title: killed the server $kills{server} times, a session $kills{session} times";
 	is($errors, '', "$title: no session met anything else");

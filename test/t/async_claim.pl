@@ -172,7 +172,7 @@ my $log = -s $node->logfile;
 kill 'KILL', $session->pid;
 $node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
 $session->quit;
-ok($node->poll_query_until('postgres', 'SELECT true'), 'the server restarts after a killed backend');
+ok(server_is_back($node), 'the server restarts after a killed backend');
 $session = session($node);
 is_synchronous('after that: a claim', $session, $claim);
 $session->quit;

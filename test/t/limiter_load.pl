@@ -179,7 +179,7 @@ for my $round (1 .. $ROUNDS)
 		my $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1");
 		kill 'KILL', $pid;
 		$load->{run}->finish;
-		$node->poll_query_until('postgres', 'SELECT true');
+		server_is_back($node);
 	}
 	is_undisturbed($load->{out}, "round $round: no client failed before");
 	is($node->safe_psql('postgres', q{SELECT coalesce(string_agg(what, ', '), '') FROM violation}), '', "round $round: never too many");

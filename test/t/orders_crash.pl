@@ -80,7 +80,7 @@ for my $crash (1 .. $CRASHES)
 		# the postmaster ends all others and starts anew
 		kill 'KILL', $pid;
 		wait_for(sub { !pid_state($pid) }, "executor $pid to die");
-		$node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
+		server_is_back($node) or die 'the server does not come back';
 		$kills{executor}++;
 	}
 	else

@@ -246,7 +246,7 @@ kill 'KILL', $victim->pid;
 $node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
 $_->quit for $victim, $other, $watch;
 undef $watch;
-$node->poll_query_until('postgres', 'SELECT true');
+server_is_back($node);
 $heir = waiter('heir2', $NEVER);
 $node->safe_psql('postgres', "SELECT durable.dispatch('heir2')");
 is_ready($heir, 'after a crash waiters are woken as before');

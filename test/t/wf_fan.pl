@@ -101,7 +101,7 @@ for my $how (qw(terminate kill crash))
 	{
 		kill 'KILL', $workers[$victim++]->pid;
 		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
-		ok($node->poll_query_until('postgres', 'SELECT true'), 'the server is back');
+		ok(server_is_back($node), 'the server is back');
 		$_->quit for @workers;
 		begin_workers();
 	}

@@ -170,7 +170,7 @@ my $worker = begin('killed', 'gated', '1');
 my $log = -s $node->logfile;
 kill 'KILL', $worker->pid;
 $node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
-ok($node->poll_query_until('postgres', 'SELECT true'), 'the server is back');
+ok(server_is_back($node), 'the server is back');
 $worker->quit;
 $keeper->quit;
 is(look('killed'), 'running|before', 'killed: what was committed is there, what was not is not');

@@ -79,7 +79,7 @@ my %how = (
 		my $log = -s $node->logfile;
 		return unless $pid && kill 'KILL', $pid;
 		$node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
-		$node->poll_query_until('postgres', 'SELECT true');
+		server_is_back($node);
 	},
 	'kill -9 of the server' => sub { crash($node); $node->start; },
 	'workers terminated' => sub {

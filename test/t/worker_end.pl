@@ -219,7 +219,7 @@ for my $how ('local', 'dispatched')
 	kill 'KILL', $pid;
 	$node->wait_for_log(qr/all server processes terminated; reinitializing/, $log);
 	open_gate();
-	ok($node->poll_query_until('postgres', 'SELECT true'), "$run: the server is back");
+	ok(server_is_back($node), "$run: the server is back");
 	ok(ended($run), "$run: the run goes on");
 	is(look($run), 'completed|after,before,gate', "$run: each step is there once");
 	is($node->safe_psql('postgres', qq{SELECT count(*) FROM durable.lease}), 0, "$run: no claim is left over");
