@@ -23,8 +23,6 @@ import { hostname } from 'node:os';
 const FLIGHTS = 2;
 /* So many claims in a row may take nothing but the steps that they have dispatched themselves. */
 const NARROW = 4;
-/* So long at most a worker says nothing of a task. */
-const BEAT_MS = 5000;
 /* What has been claimed so long and has not begun is handed back: others may have a slot for it. */
 const PATIENCE_MS = 1000;
 /* How quick tasks are is told by what was done in the last time of that length in which any was under way. */
@@ -75,6 +73,11 @@ function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, ti
     jitter, timeout_ms: timeoutMs, pickup_timeout_ms: pickupTimeoutMs, queue, priority, requires,
   };
 }
+
+/** Not an answer of the server, or that it lets nobody in: the next connection may do better. */
+const isDisconnection = (error) => !error.severity || /^(08|57P|53300|28)/.test(error.code);
+
+const ignore = () => {};
 
 const isPending = (recorded) => !recorded || recorded.status === 'pending';
 
@@ -390,12 +393,13 @@ export class Worker {
    * concurrency: bodies and handlers at once; prefetch: tasks that are claimed at most while they are quick.
    * history: turns come with that many checkpoints, and the worker keeps the histories of
    * the last runs; needs the privilege read. null: with all of them. capabilities: what steps and
-   * workflows may require of this worker; null: what a worker of protocol 1 can do.
+   * workflows may require of this worker; null: what a worker of protocol 1 can do. beatMs: how long it says nothing
+   * of a task at most.
    */
   constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`,
-    concurrency = 10, prefetch = 16 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, capabilities = null, announceMs = 10000,
+    concurrency = 10, prefetch = 16 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, capabilities = null, announceMs = 10000, beatMs = 5000,
     log = console.error } = {}) {
-    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, capabilities, announceMs, log });
+    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, capabilities, announceMs, beatMs, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
     this.stepQueues = this.queues.filter((queue) => queue in handlers);
     this.pool = new pg.Pool({ ...connection, max: 6 });
@@ -408,6 +412,7 @@ export class Worker {
     this.asked = 0;                // how many more claims are under way for
     this.outbox = [];              // what is done and not handed in
     this.flights = 0;              // exchanges under way
+    this.failures = 0;             // … of them in a row, because there was no connection
     this.target = concurrency;     // how many tasks to hold: more than slots while they are quick
     this.most = concurrency;       // never more than that
     this.flight = 0;               // ms that an exchange takes
@@ -425,7 +430,7 @@ export class Worker {
     this.loop = this.#announce().then(() => this.#poll());
     this.announcing = setInterval(() => this.#announce(), this.announceMs);
     this.renewal = setInterval(() => this.#renew().catch((error) => this.log('renewal failed:', error.message)), this.leaseMs / 3);
-    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), BEAT_MS / 2);
+    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), this.beatMs / 2);
     this.patience = setInterval(() => this.#handBackLate().catch((error) => this.log('hand-back failed:', error.message)), PATIENCE_MS / 2);
     return this;
   }
@@ -530,6 +535,7 @@ export class Worker {
     while (this.running) {
       // what has just come may be done in a moment, and handing that in claims, too
       await new Promise((resolve) => { setImmediate(resolve); });
+      if (!this.running) break;
       const room = this.#room();
       if (room === 0 || this.flights > 0 || this.outbox.length > 0) {
         await new Promise((resolve) => { this.wake = resolve; });
@@ -621,10 +627,18 @@ export class Worker {
     this.flights++;
     try {
       await this.#exchange(batch);
+      this.failures = 0;
     } catch (error) {
-      // one of them may be in the way of the others
-      if (batch.length === 1) batch[0].reject(error);
-      else for (const one of batch) await this.#exchange([one]).catch(one.reject);
+      if (isDisconnection(error) && !this.pool.ending) {
+        this.log('not handed in:', error.message);
+        await new Promise((resolve) => { setTimeout(resolve, Math.min(100 * 2 ** this.failures++, 10000)); });
+        this.outbox.unshift(...batch);
+      } else if (batch.length === 1) {
+        batch[0].reject(error);
+      } else {
+        // one of them may be in the way of the others
+        for (const one of batch) await this.#exchange([one]).catch(one.reject);
+      }
     }
     this.flights--;
     this.wake?.();
@@ -757,8 +771,13 @@ export class Worker {
     return output;
   }
 
+  /** For more than one statement. A connection that breaks fails the one that is under way. */
+  async #connect() {
+    return (await this.pool.connect()).on('error', ignore);
+  }
+
   async stepInTransaction(task, seq, name, input, fn) {
-    const client = await this.pool.connect();
+    const client = await this.#connect();
     try {
       await client.query('BEGIN');
       const output = await fn(client, input);
@@ -768,10 +787,12 @@ export class Worker {
       if (!kept) throw new Lost();
       return output;
     } catch (error) {
-      await client.query('ROLLBACK').catch(() => {});
+      const connected = await client.query('ROLLBACK').then(() => true, () => false);
       if (error instanceof Lost) throw error;
+      if (!connected) throw new Unrecorded(error.message, { cause: error });
       return await this.localStep(task, seq, name, input, () => { throw error; }, 1, 0);
     } finally {
+      client.off('error', ignore);
       client.release();
     }
   }
@@ -798,7 +819,7 @@ export class Worker {
   }
 
   async #stepAndSettle(task, handler) {
-    const client = await this.pool.connect();
+    const client = await this.#connect();
     try {
       await client.query('BEGIN');
       const output = await handler(client, task.input, task);
@@ -806,9 +827,10 @@ export class Worker {
       await client.query(kept ? 'COMMIT' : 'ROLLBACK');
       if (!kept) this.lost(task);
     } catch (error) {
-      await client.query('ROLLBACK').catch(() => {});
+      if (!await client.query('ROLLBACK').then(() => true, () => false)) throw error;
       await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
     } finally {
+      client.off('error', ignore);
       client.release();
     }
   }
@@ -826,7 +848,7 @@ export class Worker {
 
   /** Of what was not claimed just now. Also how a worker learns that a run was cancelled. */
   async #heartbeat() {
-    const old = performance.now() - BEAT_MS / 2;
+    const old = performance.now() - this.beatMs / 2;
     for (const entry of this.held.values()) {
       const { task, since, beaten = since } = entry;
       if (beaten > old) continue;
