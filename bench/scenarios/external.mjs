@@ -51,6 +51,8 @@ const external = {
       handlers: { job: async (n) => n },
       concurrency: SLOTS,
     });
+    // pg-boss is connected when it begins, too
+    await worker.connect();
     return drain(count,
       async () => {
         worker.start();

@@ -111,6 +111,21 @@ async function oddResult(what) {
   }[what];
 }
 
+// Quick, and many of them.
+async function rush(ctx, n) {
+  return await ctx.step('dash', n);
+}
+
+// Its step takes longer than it may be silent.
+async function calm(ctx) {
+  return await ctx.step('stay', { long: true }, { timeoutMs: 2500 });
+}
+
+// Endless, as far as a test goes.
+async function marathon(ctx) {
+  for (let n = 0; n < 1000000; n++) await ctx.step('dash', n);
+}
+
 // To be killed while it undoes.
 async function unwind(ctx) {
   ctx.compensate('undo', { run: ctx.runId, what: 'first' });
@@ -157,7 +172,7 @@ async function load(ctx, input) {
 }
 
 const worker = new Worker({
-  workflows: { trip_node: trip, retreat_node: retreat, chain_node: chain, hop_node: hop, odd_node: odd, pair, unwind, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
+  workflows: { trip_node: trip, retreat_node: retreat, chain_node: chain, hop_node: hop, odd_node: odd, pair, calm, rush, marathon, unwind, relay, load, frozen, 'two@1': async () => 'one, in node', 'two@2': async () => 'two, in node' },
   handlers: {
     charge: async (price, task) => {
       if (task.attempt === 1) throw Object.assign(new Error('the card reader is busy'), { code: '55006' });
@@ -170,6 +185,7 @@ const worker = new Worker({
     },
     stay: async ({ long }) => { await new Promise((resolve) => { setTimeout(resolve, long ? Number(process.env.WORK_MS ?? 0) : 0); }); return 'node'; },
     double: async (n) => n * 2,
+    dash: async (n) => n,
     ship: inTransaction(async (client, { n }, task) => {
       await client.query('INSERT INTO trip.shipped VALUES ($1, $2)', [task.run_id, n]);
     }),
@@ -179,6 +195,7 @@ const worker = new Worker({
   concurrency: Number(process.env.CONCURRENCY ?? 8),
   leaseMs: Number(process.env.LEASE_MS ?? 30000),
   pollMs: 500,
+  ...(process.env.BEAT_MS ? { beatMs: Number(process.env.BEAT_MS) } : {}),
   history: process.env.HISTORY ? Number(process.env.HISTORY) : null,
 });
 worker.start();

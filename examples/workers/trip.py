@@ -7,6 +7,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "python"))
 
+import durable_worker  # noqa: E402
 from durable_worker import StepFailed, Worker, in_transaction  # noqa: E402
 
 
@@ -91,6 +92,15 @@ def chain(ctx, input):
         refused = str(error)
     said.append(ctx.step("echo_python", {"n": 4}))
     return {"said": said, "aside": ctx.wait_all([aside])[0], "refused": refused}
+
+
+def rush(ctx, n):
+    return ctx.step("dash", n)
+
+
+def marathon(ctx, n):
+    for i in range(1000000):
+        ctx.step("dash", i)
 
 
 def hop(ctx, n):
@@ -205,12 +215,14 @@ def insure(input, task):
 if __name__ == "__main__":
     sys.setswitchinterval(1e-5)     # its threads come in each other's way much more often than they would
     worker = Worker(workflows={"trip_python": trip, "retreat_python": retreat, "chain_python": chain, "pair": pair, "hop_python": hop, "odd_python": odd,
+                               "rush": rush, "marathon": marathon,
                                "unwind": unwind, "relay": relay, "load": load, "frozen": frozen},
-                    handlers={"insure": insure, "echo_python": echo, "stay": stay, "odd": odd_result, "double": lambda n, task: n * 2, "patience": patience, "slow": work, "ship": ship},
+                    handlers={"insure": insure, "echo_python": echo, "stay": stay, "odd": odd_result, "double": lambda n, task: n * 2, "dash": lambda n, task: n, "patience": patience, "slow": work, "ship": ship},
                     concurrency=int(os.environ.get("CONCURRENCY", "4")),
                     lease=float(os.environ.get("LEASE", "30")), poll=0.5,
                     history=int(os.environ["HISTORY"]) if "HISTORY" in os.environ else None)
     worker.pace = int(os.environ.get("PACE", "0"))     # as if tasks had been quick
+    durable_worker.PATIENCE = float(os.environ.get("PATIENCE", durable_worker.PATIENCE))
     signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
     worker.start()
     worker.stopping.wait()

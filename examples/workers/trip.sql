@@ -168,6 +168,7 @@ SELECT durable.register_workflow('retreat_node'), durable.register_workflow('ret
 	durable.register_workflow('trip_node'), durable.register_workflow('trip_python'), durable.register_workflow('relay'),
 	durable.register_workflow('chain_node'), durable.register_workflow('chain_python'), durable.register_workflow('pair'),
 	durable.register_workflow('odd_node'), durable.register_workflow('odd_python'), durable.register_workflow('hop_node'), durable.register_workflow('hop_python'),
+	durable.register_workflow('rush'), durable.register_workflow('marathon'), durable.register_workflow('calm'),
 	durable.register_workflow('load'), durable.register_workflow('frozen'),
 	durable.register_workflow('two', version => '1'), durable.register_workflow('two', version => '2');
 CREATE TABLE trip.booked (run text, n int);

@@ -23,8 +23,6 @@ import { hostname } from 'node:os';
 const FLIGHTS = 2;
 /* So many claims in a row may take nothing but the steps that they have dispatched themselves. */
 const NARROW = 4;
-/* So long at most a worker says nothing of a task. */
-const BEAT_MS = 5000;
 /* What has been claimed so long and has not begun is handed back: others may have a slot for it. */
 const PATIENCE_MS = 1000;
 /* How quick tasks are is told by what was done in the last time of that length in which any was under way. */
@@ -78,6 +76,7 @@ function stepOptions({ retries, backoffMs, backoffKind, backoffMaxMs, jitter, ti
 
 /** As the database gives it back: the keys of jsonb have an order of their own. */
 function stored(value) {
+  if (typeof value === 'string' || typeof value === 'boolean') return value;
   const json = JSON.stringify(value);
   return json === undefined ? undefined : inOrder(JSON.parse(json));
 }
@@ -88,6 +87,11 @@ function inOrder(value) {
   const keys = Object.keys(value).map((key) => [Buffer.from(key), key]).sort(([a], [b]) => a.length - b.length || a.compare(b));
   return Object.fromEntries(keys.map(([, key]) => [key, inOrder(value[key])]));
 }
+
+/** Not an answer of the server, or that it lets nobody in: the next connection may do better. */
+const isDisconnection = (error) => !error.severity || /^(08|57P|53300|28)/.test(error.code);
+
+const ignore = () => {};
 
 const isPending = (recorded) => !recorded || recorded.status === 'pending';
 
@@ -406,19 +410,18 @@ export class Worker {
    * concurrency: bodies and handlers at once; prefetch: tasks that are claimed at most while they are quick.
    * history: turns come with that many checkpoints, and the worker keeps the histories of
    * the last runs; needs the privilege read. null: with all of them. capabilities: what steps and
-   * workflows may require of this worker; null: what a worker of protocol 1 can do.
+   * workflows may require of this worker; null: what a worker of protocol 1 can do. beatMs: how long it says nothing
+   * of a task at most.
    */
   constructor({ connection, workflows = {}, handlers = {}, queues, namespace = null, name = `node-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`,
-    concurrency = 10, prefetch = 16 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, capabilities = null, announceMs = 10000,
+    concurrency = 10, prefetch = 16 * concurrency, leaseMs = 30000, pollMs = 2000, history = null, keepRuns = 2000, capabilities = null, announceMs = 10000, beatMs = 5000,
     log = console.error } = {}) {
-    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, capabilities, announceMs, log });
+    Object.assign(this, { workflows, handlers, namespace, name, concurrency, prefetch, leaseMs, pollMs, history, keepRuns, capabilities, announceMs, beatMs, log });
     this.queues = queues ?? [...new Set([...Object.keys(workflows).map((key) => key.split('@')[0]), ...Object.keys(handlers)])];
     // those on which a step may be, and not only turns
     const turns = new Set(Object.keys(workflows).map((key) => key.split('@')[0]));
     this.stepQueues = this.queues.filter((queue) => queue in handlers || !turns.has(queue));
     this.pool = new pg.Pool({ ...connection, max: FLIGHTS + 4 });
-    // whoever uses it meanwhile learns it from the query
-    this.pool.on('connect', (client) => client.on('error', () => {}));
     this.pool.on('error', (error) => this.log('connection lost:', error.message));
     // token and task_id → { task, abort, done }: a run has one task for all its turns, and the
     // next may be claimed before this one is forgotten
@@ -429,6 +432,7 @@ export class Worker {
     this.outbox = [];              // what is done and not handed in
     this.flights = 0;              // exchanges under way
     this.leaving = 0;              // how many they hand in
+    this.failures = 0;             // … of them in a row, because there was no connection
     this.flight = 0;               // ms that one takes
     this.done = this.busy = 0;     // tasks that were done of late, and the ms in which any was under way
     this.counted = performance.now();
@@ -436,15 +440,23 @@ export class Worker {
     this.narrow = 0;               // exchanges in a row that have claimed nothing but such steps
     this.kept = new Map();         // run_id → { since, known: Map of its history }, the last used last
     this.running = false;
+    this.status = 'up';
+  }
+
+  /** Connects, and tells that it is here, before it claims anything: start() does so, too. */
+  async connect() {
+    const clients = await Promise.allSettled(Array.from({ length: FLIGHTS }, () => this.pool.connect()));
+    for (const { value } of clients) value?.release();
+    await this.#announce();
   }
 
   start() {
     this.running = true;
     this.status = 'up';
-    this.loop = this.#announce().then(() => this.#poll());
+    this.loop = this.connect().then(() => this.#poll());
     this.announcing = setInterval(() => this.#announce(), this.announceMs);
     this.renewal = setInterval(() => this.#renew().catch((error) => this.log('renewal failed:', error.message)), this.leaseMs / 3);
-    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), BEAT_MS / 2);
+    this.beat = setInterval(() => this.#heartbeat().catch((error) => this.log('heartbeat failed:', error.message)), this.beatMs / 2);
     this.patience = setInterval(() => this.#handBackLate().catch((error) => this.log('hand-back failed:', error.message)), PATIENCE_MS / 2);
     return this;
   }
@@ -541,6 +553,7 @@ export class Worker {
     while (this.running) {
       // what has just come may be done in a moment, and handing that in claims, too
       await new Promise((resolve) => { setImmediate(resolve); });
+      if (!this.running) break;
       const room = this.#room();
       if (room === 0 || this.flights > 0 || this.outbox.length > 0) {
         await new Promise((resolve) => { this.wake = resolve; });
@@ -636,10 +649,18 @@ export class Worker {
     this.flights++;
     try {
       await this.#exchange(batch);
+      this.failures = 0;
     } catch (error) {
-      // one of them may be in the way of the others
-      if (batch.length === 1) batch[0].reject(error);
-      else for (const one of batch) await this.#exchange([one]).catch(one.reject);
+      if (isDisconnection(error) && !this.pool.ending) {
+        this.log('not handed in:', error.message);
+        await new Promise((resolve) => { setTimeout(resolve, Math.min(100 * 2 ** this.failures++, 10000)); });
+        this.outbox.unshift(...batch);
+      } else if (batch.length === 1) {
+        batch[0].reject(error);
+      } else {
+        // one of them may be in the way of the others
+        for (const one of batch) await this.#exchange([one]).catch(one.reject);
+      }
     }
     this.flights--;
     this.wake?.();
@@ -775,9 +796,13 @@ export class Worker {
     return output;
   }
 
+  /** For more than one statement. A connection that breaks fails the one that is under way. */
+  async #connect() {
+    return (await this.pool.connect()).on('error', ignore);
+  }
+
   async stepInTransaction(task, seq, name, input, fn) {
-    const client = await this.pool.connect();
-    let alive = true;
+    const client = await this.#connect();
     try {
       await client.query('BEGIN');
       const output = await fn(client, input);
@@ -787,13 +812,13 @@ export class Worker {
       if (!kept) throw new Lost();
       return output;
     } catch (error) {
-      alive = await client.query('ROLLBACK').then(() => true, () => false);
+      const connected = await client.query('ROLLBACK').then(() => true, () => false);
       if (error instanceof Lost) throw error;
-      // it may even have been committed
-      if (!alive) throw new Unrecorded(error.message, { cause: error });
+      if (!connected) throw new Unrecorded(error.message, { cause: error });
       return await this.localStep(task, seq, name, input, () => { throw error; }, 1, 0);
     } finally {
-      client.release(!alive);
+      client.off('error', ignore);
+      client.release();
     }
   }
 
@@ -820,8 +845,7 @@ export class Worker {
   }
 
   async #stepAndSettle(task, handler) {
-    const client = await this.pool.connect();
-    let alive = true;
+    const client = await this.#connect();
     try {
       await client.query('BEGIN');
       const output = await handler(client, task.input, task);
@@ -829,11 +853,11 @@ export class Worker {
       await client.query(kept ? 'COMMIT' : 'ROLLBACK');
       if (!kept) this.lost(task);
     } catch (error) {
-      alive = await client.query('ROLLBACK').then(() => true, () => false);
-      if (!alive) throw error;      // it goes back, unless it was committed
+      if (!await client.query('ROLLBACK').then(() => true, () => false)) throw error;
       await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
     } finally {
-      client.release(!alive);
+      client.off('error', ignore);
+      client.release();
     }
   }
 
@@ -850,7 +874,7 @@ export class Worker {
 
   /** Of what was not claimed just now. Also how a worker learns that a run was cancelled. */
   async #heartbeat() {
-    const old = performance.now() - BEAT_MS / 10;
+    const old = performance.now() - this.beatMs / 2;
     for (const entry of this.held.values()) {
       const { task, since, beaten = since } = entry;
       if (beaten > old) continue;
