@@ -802,7 +802,7 @@ export class Worker {
   }
 
   async stepInTransaction(task, seq, name, input, fn) {
-    const client = await this.#connect();
+    const client = await this.#connect().catch((cause) => { throw new Unrecorded(cause.message, { cause }); });
     try {
       await client.query('BEGIN');
       const output = await fn(client, input);
@@ -833,9 +833,10 @@ export class Worker {
       if (!handler) throw Object.assign(new Error(`no handler for ${task.name}`), { retryable: false });
       item.output = await handler(task.input, { ...task, get signal() { return entry.abort.signal; } });
     } catch (error) {
-      if (!this.running && entry.abort.signal.aborted) return;
       item.error = errorJson(error);
     }
+    // who gives up because it is being handed back has not done it
+    if (!this.running && entry.abort.signal.aborted) return;
     // whatever is wrong with that, the result is good, and a turn will see it
     if (!item.error) item.turn = await this.#decideAfter(task, item.output).catch(() => undefined);
     worked();

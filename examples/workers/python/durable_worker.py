@@ -897,7 +897,8 @@ class Worker:
             json.dumps(output)
         except Exception as error:
             return None if task.get("lost") else {"error": error_json(error)}
-        return without_none(output=output, turn=self._decide_after(task, output))
+        # who gives up because it is being handed back has not done it
+        return None if task.get("lost") else without_none(output=output, turn=self._decide_after(task, output))
 
     # ---- staying alive
 
