@@ -509,11 +509,11 @@ export class Worker {
 
   /**
    * Got what was asked for, and slots idle meanwhile: more at once. Less than that, or more than the slots get to: fewer. Never more
-   * than the slots can do while two calls are under way.
+   * than the slots do in twice the time of the calls that are under way.
    */
   #adapt(asked, got) {
     this.#countBusy();
-    this.most = Math.min(this.prefetch, Math.ceil(this.concurrency + FLIGHTS * this.flight * this.done / Math.max(this.busy, RECENT_MS / 4)));
+    this.most = Math.min(this.prefetch, Math.ceil(this.concurrency + 2 * FLIGHTS * this.flight * this.done / Math.max(this.busy, RECENT_MS / 4)));
     if (asked > 0 && got === asked && this.working + this.waiting.length < this.concurrency) this.target = 2 * this.target;
     else if (got < asked || this.waiting.length > this.concurrency) this.target = Math.ceil(this.target / 2);
     this.target = Math.max(this.concurrency, Math.min(this.target, this.most));
