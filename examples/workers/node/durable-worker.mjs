@@ -528,11 +528,11 @@ export class Worker {
 
   // ---- claiming
 
-  /** How many tasks to ask for: what the slots get through while calls are under way. */
+  /** How many tasks to ask for: twice what the slots get through while calls are under way. */
   #room() {
     if (!this.running) return 0;
     this.#countBusy();
-    const meanwhile = Math.floor(FLIGHTS * this.flight * this.done / Math.max(this.busy, RECENT_MS / 20));
+    const meanwhile = Math.floor(2 * FLIGHTS * this.flight * this.done / Math.max(this.busy, RECENT_MS / 20));
     const wanted = Math.min(this.concurrency + meanwhile, this.prefetch);
     return Math.max(0, wanted - (this.held.size - this.leaving) - this.asked);
   }
