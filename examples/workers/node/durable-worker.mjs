@@ -20,7 +20,7 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 
 /* Calls that hand in and claim, at once: while the server is at one the worker prepares the next. */
-const FLIGHTS = 2;
+const FLIGHTS = 3;
 /* So many claims in a row may take nothing but the steps that they have dispatched themselves. */
 const NARROW = 4;
 /* What has been claimed so long and has not begun is handed back: others may have a slot for it. */
@@ -641,7 +641,7 @@ export class Worker {
     }
   }
 
-  /** All that is done in one call, which brings the next tasks. Two of them at once keep both sides busy. */
+  /** All that is done in one call, which brings the next tasks. Several of them at once keep both sides busy. */
   async #flush() {
     if (this.outbox.length === 0 || this.flights === FLIGHTS) return;
     const batch = this.#batch();
@@ -670,7 +670,7 @@ export class Worker {
   /** The share of one flight: either what goes on with a step of this worker, or what does not. */
   #batch() {
     const { goesOn } = this.outbox[0];
-    const share = Math.max(this.concurrency, Math.ceil(this.outbox.length / (FLIGHTS - this.flights)));
+    const share = Math.max(this.concurrency, Math.ceil(this.outbox.length / FLIGHTS));
     const batch = [];
     this.outbox = this.outbox.filter((one) => one.goesOn !== goesOn || batch.length === share || !batch.push(one));
     return batch;
