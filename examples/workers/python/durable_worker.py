@@ -898,7 +898,9 @@ class Worker:
         except Exception as error:
             return None if task.get("lost") else {"error": error_json(error)}
         # who gives up because it is being handed back has not done it
-        return None if task.get("lost") else without_none(output=output, turn=self._decide_after(task, output))
+        if self.stopping.is_set() and task.get("lost"):
+            return None
+        return without_none(output=output, turn=self._decide_after(task, output))
 
     # ---- staying alive
 
