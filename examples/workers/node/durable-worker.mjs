@@ -422,6 +422,8 @@ export class Worker {
     const turns = new Set(Object.keys(workflows).map((key) => key.split('@')[0]));
     this.stepQueues = this.queues.filter((queue) => queue in handlers || !turns.has(queue));
     this.pool = new pg.Pool({ ...connection, max: FLIGHTS + 4 });
+    // who uses a connection that breaks learns it from the query, and else nobody need know
+    this.pool.on('connect', (client) => client.on('error', ignore));
     this.pool.on('error', (error) => this.log('connection lost:', error.message));
     // token and task_id → { task, abort, done }: a run has one task for all its turns, and the
     // next may be claimed before this one is forgotten
@@ -653,7 +655,7 @@ export class Worker {
     } catch (error) {
       if (isDisconnection(error) && !this.pool.ending) {
         this.log('not handed in:', error.message);
-        await new Promise((resolve) => { setTimeout(resolve, Math.min(100 * 2 ** this.failures++, 10000)); });
+        await new Promise((resolve) => { setTimeout(resolve, Math.min(100 * 2 ** this.failures++, 2000)); });
         this.outbox.unshift(...batch);
       } else if (batch.length === 1) {
         batch[0].reject(error);
@@ -796,13 +798,8 @@ export class Worker {
     return output;
   }
 
-  /** For more than one statement. A connection that breaks fails the one that is under way. */
-  async #connect() {
-    return (await this.pool.connect()).on('error', ignore);
-  }
-
   async stepInTransaction(task, seq, name, input, fn) {
-    const client = await this.#connect().catch((cause) => { throw new Unrecorded(cause.message, { cause }); });
+    const client = await this.pool.connect().catch((cause) => { throw new Unrecorded(cause.message, { cause }); });
     try {
       await client.query('BEGIN');
       const output = await fn(client, input);
@@ -817,7 +814,6 @@ export class Worker {
       if (!connected) throw new Unrecorded(error.message, { cause: error });
       return await this.localStep(task, seq, name, input, () => { throw error; }, 1, 0);
     } finally {
-      client.off('error', ignore);
       client.release();
     }
   }
@@ -846,7 +842,7 @@ export class Worker {
   }
 
   async #stepAndSettle(task, handler) {
-    const client = await this.#connect();
+    const client = await this.pool.connect();
     try {
       await client.query('BEGIN');
       const output = await handler(client, task.input, task);
@@ -857,7 +853,6 @@ export class Worker {
       if (!await client.query('ROLLBACK').then(() => true, () => false)) throw error;
       await this.pool.query('SELECT durable.fail($1, $2, $3)', [task.task_id, task.token, JSON.stringify(errorJson(error))]);
     } finally {
-      client.off('error', ignore);
       client.release();
     }
   }
