@@ -20,6 +20,7 @@
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -762,6 +763,21 @@ durable_slot_row(TupleTableSlot *slot, DurableRow *row)
 	memcpy(row->values, slot->tts_values, sizeof(Datum) * natts);
 	memcpy(row->nulls, slot->tts_isnull, sizeof(bool) * natts);
 	row->tid = slot->tts_tid;
+}
+
+void
+durable_row_copy(Relation rel, const DurableRow *row, DurableRow *copy)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	*copy = *row;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (!row->nulls[i] && !att->attbyval)
+			copy->values[i] = datumCopy(row->values[i], false, att->attlen);
+	}
 }
 
 Snapshot

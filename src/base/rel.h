@@ -259,6 +259,9 @@ extern bool durable_table_is_unused(DurableRel table);
 /* everything in the slot, not copied */
 extern void durable_slot_row(TupleTableSlot *slot, DurableRow *row);
 
+/* by-reference values go into the current memory context */
+extern void durable_row_copy(Relation rel, const DurableRow *row, DurableRow *copy);
+
 /* A snapshot newer than any commit so far, at every isolation level. It is
  * active and registered until durable_snapshot_pop(). */
 extern Snapshot durable_snapshot_push(void);

@@ -16,9 +16,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -155,17 +153,10 @@ keep_queue(DurableTurn *turn, const DurableRow *task)
 
 /* The version of an external turn's task that is locked, or that its parked run had. */
 static void
-keep_task(DurableTurn *turn, const DurableRow *task, TupleDesc desc)
+keep_task(DurableTurn *turn, const DurableRow *task, Relation tasks)
 {
 	turn->task = palloc(sizeof(DurableRow));
-	*turn->task = *task;
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!task->nulls[i] && !att->attbyval)
-			turn->task->values[i] = datumCopy(task->values[i], false, att->attlen);
-	}
+	durable_row_copy(tasks, task, turn->task);
 }
 
 /* The step's own claim, as settling it would find it. Its task goes. */
@@ -246,7 +237,7 @@ lock_after_step(DurableTurn *turn, DurableRun *run)
 	if (holds)
 		keep_queue(turn, &task);
 	if (holds && turn->decision != DECISION_SUSPEND)
-		keep_task(turn, &task, RelationGetDescr(by_id.rel));
+		keep_task(turn, &task, by_id.rel);
 	holds = holds && settle_step(turn, &by_id, &seq, &attempt);
 	durable_probe_close(&by_id);
 	if (holds)
@@ -294,7 +285,7 @@ lock_claim(DurableTurn *turn, const DurableLease *lease, bool check_wakes, Durab
 		(void) durable_writer_update(&writer, &task, true);
 	}
 	else if (holds && turn->external)
-		keep_task(turn, &task, RelationGetDescr(writer.rel));
+		keep_task(turn, &task, writer.rel);
 	durable_writer_close(&writer);
 	durable_probe_close(&by_id);
 	durable_snapshot_pop();

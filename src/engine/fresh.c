@@ -17,7 +17,6 @@
 #include "postgres.h"
 
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/memutils.h"
 
 #include "base/names.h"
@@ -32,6 +31,7 @@ struct DurableFresh
 	text	  **queues;
 	int			nqueues;
 	int			max;			/* the claim takes no more */
+	text	   *open;			/* of the queues, the one last seen not to be paused */
 	DurableFreshTask **tasks;
 	int			ntasks;
 	int			first;			/* those before it are done with */
@@ -66,22 +66,6 @@ queue_of(const DurableFresh *fresh, const DurableRow *row)
 	return NULL;
 }
 
-/* The caller's values do not outlive its item. */
-static void
-copy_row(Relation tasks, const DurableRow *row, DurableRow *copy)
-{
-	TupleDesc	desc = RelationGetDescr(tasks);
-
-	*copy = *row;
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		if (!row->nulls[i] && !att->attbyval)
-			copy->values[i] = datumCopy(row->values[i], false, att->attlen);
-	}
-}
-
 bool
 durable_fresh_offer(DurableFresh *fresh, Relation tasks, const DurableRow *row)
 {
@@ -93,14 +77,16 @@ durable_fresh_offer(DurableFresh *fresh, Relation tasks, const DurableRow *row)
 		!durable_text_same(DatumGetTextPP(row->values[TASK_NAMESPACE]), fresh->namespace))
 		return false;
 	queue = queue_of(fresh, row);
-	if (queue == NULL || durable_queue_is_paused(fresh->namespace, queue))
+	if (queue == NULL || (queue != fresh->open && durable_queue_is_paused(fresh->namespace, queue)))
 		return false;
+	fresh->open = queue;
 	before = MemoryContextSwitchTo(fresh->context);
 	task = palloc(sizeof(DurableFreshTask));
 	task->id = DatumGetInt64(row->values[TASK_ID]);
 	task->priority = DatumGetInt32(row->values[TASK_PRIORITY]);
 	task->queue = queue;
-	copy_row(tasks, row, &task->row);
+	/* the caller's values do not outlive its item */
+	durable_row_copy(tasks, row, &task->row);
 	MemoryContextSwitchTo(before);
 	fresh->tasks[fresh->ntasks++] = task;
 	fresh->sorted = false;

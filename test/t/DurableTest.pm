@@ -12,7 +12,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(durable_node crash crash_in_body kill9_backend bring_to die_by pgbench_scripts damage is_undisturbed sqlstate
+our @EXPORT = qw(durable_node crash crash_in_body kill9_backend bring_to die_by pgbench_scripts damage left_over is_undisturbed sqlstate
 	pid_state wait_for server_is_back);
 
 my @CONF = (
@@ -224,6 +224,14 @@ sub is_undisturbed
 	my @met = grep { /ERROR|PANIC|aborted in/ && !/terminating|server closed|connection|backend died|command send failed/ } @lines;
 	return is(join("\n", @met), '', $name)
 		|| diag("The load printed:\n" . join "\n", @lines > 50 ? ('...', @lines[ -50 .. -1 ]) : @lines);
+}
+
+# What runs that have ended must not leave: tasks, entries of lists, waits, counts.
+sub left_over
+{
+	my ($node) = @_;
+	return $node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM durable.task), (SELECT count(*) FROM durable.task_ready), (SELECT count(*) FROM durable.task_delayed),
+		(SELECT count(*) FROM durable.waiter), (SELECT count(*) FROM durable.quota), (SELECT count(*) FROM durable.singleton)});
 }
 
 # damage(NODE): what amcheck has to say about the extension's tables and indexes,

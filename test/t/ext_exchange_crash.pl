@@ -196,8 +196,7 @@ for my $moment ('open', 'waiting for a run', 'waiting to count a start', 'unansw
 }
 is(sql(q{SELECT name, count(*), count(DISTINCT round) FROM ledger GROUP BY 1 ORDER BY 1}), join("\n", map { "$_|13|13" } @done), 'what the client has written is there once for each round');
 is(sql(q{SELECT status, count(*) FROM durable.run GROUP BY 1}), 'completed|' . 13 * 21, 'all runs have completed');
-is(sql(q{SELECT (SELECT count(*) FROM durable.task), (SELECT count(*) FROM durable.task_ready), (SELECT count(*) FROM durable.task_delayed), (SELECT count(*) FROM durable.waiter),
-	(SELECT count(*) FROM durable.quota), (SELECT count(*) FROM durable.singleton)}), '0|0|0|0|0|0', 'nothing is left over');
+is(left_over($node), '0|0|0|0|0|0', 'nothing is left over');
 is(sql('SELECT rescued FROM durable.scan_hints()'), 0, 'no row was found behind a hint');
 is(damage($node), '', 'no table or index is damaged');
 $node->stop;

@@ -183,8 +183,7 @@ is(sql(q{SELECT count(*) FROM durable.run r WHERE workflow = 'w' AND (output #>>
 is(sql(q{SELECT split_part(what, ' ', 2), count(*), count(DISTINCT what) FROM ledger GROUP BY 1 ORDER BY 1}), join("\n", map { "$_|" . 2 * $all . '|' . 2 * $all } 'end', 'step'), 'what was written with a result or an end is there once');
 cmp_ok($seen{$_} // 0, '>', 0, "there was: $_") for 'result 0', 'result 1', 'result 2', 'unanswered';
 is(join(' ', grep { !/^(result|unanswered|40P01|57P|08)/ } keys %seen), '', 'no error but those of a server that dies');
-is(sql(q{SELECT (SELECT count(*) FROM durable.task), (SELECT count(*) FROM durable.task_ready), (SELECT count(*) FROM durable.task_delayed), (SELECT count(*) FROM durable.waiter),
-	(SELECT count(*) FROM durable.quota), (SELECT count(*) FROM durable.singleton)}), '0|0|0|0|0|0', 'nothing is left over');
+is(left_over($node), '0|0|0|0|0|0', 'nothing is left over');
 is(sql('SELECT rescued FROM durable.scan_hints()'), 0, 'no row was found behind a hint');
 is(damage($node), '', 'no table or index is damaged');
 $node->stop;
